@@ -6,6 +6,7 @@ usage: python tests/saved_stream.py CEPHEID DIRECTORY      saves streams written
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -66,13 +67,13 @@ def read_rest(root: Path) -> None:
 
 
 def matches(directory: Path) -> dict[str, Counter[str]]:
-    """The matches of each query, as JSON."""
+    """The matches of each query, as JSON. Version 0.1.0 wrote a directory for each."""
     found: dict[str, Counter[str]] = {Path(name).stem: Counter() for name in QUERIES}
-    for name, counted in found.items():
-        for path in (directory / name).iterdir():
-            lines = path.read_text().splitlines() if path.suffix == ".jsonl" else []
-            rows = pq.read_table(path).to_pylist() if path.suffix == ".parquet" else map(json.loads, lines)
-            counted.update(json.dumps(row, sort_keys=True) for row in rows)
+    for path in directory.rglob("*.*"):
+        lines = path.read_text().splitlines() if path.suffix == ".jsonl" else []
+        rows = pq.read_table(path).to_pylist() if path.suffix == ".parquet" else map(json.loads, lines)
+        for row in rows:
+            found[row.pop("query", path.parent.name)][json.dumps(row, sort_keys=True)] += 1
     return found
 
 
@@ -81,6 +82,11 @@ def unpack(format: str, directory: Path, saved: str = SAVED_NOW) -> None:
     with tarfile.open(SAVED / f"stream-{saved}-{format}.tar.gz") as archive:
         archive.extractall(directory, filter="data")
     _replace_root(directory / "checkpoint", _ROOT, str(directory))
+    if saved == SAVED_NOW:
+        description = directory / "checkpoint" / "_cepheid" / "stream.json"
+        content = json.loads(description.read_text())
+        checksum = hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
+        description.write_text(json.dumps({**content, "checksum": checksum}, indent=1))
 
 
 def _replace_root(checkpoint: Path, old: str, new: str) -> None:

@@ -12,7 +12,7 @@ import cepheid
 from cepheid.engine.prepare import RunOptions
 from cepheid.io.inputs import Columns
 from cepheid.lang import parse
-from cepheid.streaming.plan import StreamSource, plan_stream
+from cepheid.streaming.planning import StreamSource, plan_stream
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulation
 

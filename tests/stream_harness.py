@@ -94,8 +94,7 @@ class Places:
         }
 
     def matches(self, name: str | None = None) -> Counter[str]:
-        directory = self.output if name is None else self.output / name
-        return multiset(cepheid.read_output(str(directory)))
+        return multiset(cepheid.read_output(str(self.output), query=name))
 
 
 def query_file(places: Places, text: str, name: str = "q") -> Path:

@@ -443,8 +443,9 @@ def is_spark(events: Any) -> bool:
     return bool(events.__class__.__module__.startswith(("pyspark.sql.", "cepheid.spark.")))
 
 
-def read_output(path: str, session: Any = None) -> pa.Table:
-    """Returns all rows that a stream has written to a directory, in batch order. A directory that only Spark can read
+def read_output(path: str, session: Any = None, *, query: str | None = None) -> pa.Table:
+    """Returns all rows that a stream has written to a directory, in batch order. The rows of several queries have the
+    columns of all tables; with `query`, those of one query have its own columns. A directory that only Spark can read
     needs a `session`."""
     if session is None:
         directory: Directory = local_directory(path)
@@ -452,7 +453,8 @@ def read_output(path: str, session: Any = None) -> pa.Table:
         from cepheid.spark.hadoop import open_directory
 
         directory = open_directory(path, session)
-    rows = read_rows(directory)
+    rows = read_rows(directory, query)
     if rows is None:
-        raise InputProblem(f"the directory `{shown(path, 200)}` contains no output of a stream")
+        of = "" if query is None else f" of the query `{shown(query)}`"
+        raise InputProblem(f"the directory `{shown(path, 200)}` contains no output of a stream{of}")
     return rows

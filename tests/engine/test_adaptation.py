@@ -47,7 +47,8 @@ from cepheid.optimize.stats import NO_STATS, RunningStats, Stats, drift
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import Kernel, counters
 from cepheid.streaming.adaptation import Adapted
-from cepheid.streaming.plan import StreamPlan, StreamSource, plan_stream
+from cepheid.streaming.plan import StreamPlan
+from cepheid.streaming.planning import StreamSource, plan_stream
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulation
 

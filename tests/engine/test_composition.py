@@ -28,7 +28,7 @@ from cepheid.optimize.adapt import Decision
 from cepheid.optimize.distribution import Keyed
 from cepheid.optimize.stats import Stats
 from cepheid.physical import REFERENCE, Plan
-from cepheid.streaming.plan import StreamSource, plan_stream
+from cepheid.streaming.planning import StreamSource, plan_stream
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulation
 

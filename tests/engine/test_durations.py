@@ -13,7 +13,7 @@ import cepheid
 from cepheid.errors import InputProblem
 from cepheid.io.inputs import Columns
 from cepheid.lang import parse
-from cepheid.streaming.plan import StreamSource, plan_stream
+from cepheid.streaming.planning import StreamSource, plan_stream
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulation
 

@@ -14,7 +14,7 @@ from cepheid.engine.prepare import RunOptions
 from cepheid.errors import NotAvailable
 from cepheid.io.inputs import Columns
 from cepheid.lang import parse
-from cepheid.streaming.plan import StreamSource, plan_stream
+from cepheid.streaming.planning import StreamSource, plan_stream
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulation
 

@@ -31,7 +31,7 @@ from cepheid.io.sinks import Objects, write_batches
 from cepheid.io.stream_files import StreamFiles
 from cepheid.io.stream_rows import FILE, NUMBER
 from cepheid.lang import parse
-from cepheid.streaming.plan import StreamSource, plan_stream
+from cepheid.streaming.planning import StreamSource, plan_stream
 from cepheid.streaming.simulation import Simulation
 
 ROWS = 900

@@ -132,7 +132,7 @@ def test_a_stream_gives_the_matches_of_the_batch(spark: SparkSession, tmp_path: 
         running.wait()
     running.end_time()
     for name, text in (("keyed", KEYED), ("strategy", STRATEGY)):
-        rows = cepheid.read_output(f"{places['output']}/{name}").to_pylist()
+        rows = cepheid.read_output(places["output"], query=name).to_pylist()
         assert Counter(map(repr, rows)) == expected(text, table)
     rejects = cepheid.read_output(places["reject_output"]).to_pylist()
     assert {row["reason"] for row in rejects} == REASONS

@@ -23,7 +23,8 @@ from cepheid.io.inputs import Columns
 from cepheid.io.rows import plain
 from cepheid.io.source import TableSource
 from cepheid.lang import parse
-from cepheid.streaming.plan import StreamPlan, StreamSource, plan_stream
+from cepheid.streaming.plan import StreamPlan
+from cepheid.streaming.planning import StreamSource, plan_stream
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulation
 
@@ -110,8 +111,7 @@ def test_streams_have_the_shapes_of_the_batch(query: str, shape: str) -> None:
     table = events(rng)
     asked = OutputOptions(shape, detected_at=True, match_id=True)
     planned = plan(query, table, asked)
-    made = pa.Table.from_batches(streamed(query, table, rng, asked), planned.queries[0].output_schema)
-    found = planned.queries[0].shaped(made)
+    found = pa.Table.from_batches(streamed(query, table, rng, asked), planned.tables[0].schema)
     batch = cepheid.match(query, table, output=shape, detected_at=True, match_id=True)
     own = [name for name in batch.column_names if name not in ("match_number", "match_row")]
     assert found.column_names == own

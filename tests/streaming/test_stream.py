@@ -36,7 +36,8 @@ from cepheid.streaming import state as stream_state
 from cepheid.streaming.bucket import Bucket, BucketContext
 from cepheid.streaming.checkpoint import Checkpoint
 from cepheid.streaming.pack import bucket_numbers, pack
-from cepheid.streaming.plan import StreamPlan, StreamSource, plan_stream
+from cepheid.streaming.plan import StreamPlan
+from cepheid.streaming.planning import StreamSource, plan_stream
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulated, Simulation
 from cepheid.streaming.sinks import FileSink, as_json_lines

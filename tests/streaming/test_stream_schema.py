@@ -29,7 +29,7 @@ from cepheid.events import Schema
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.stream_files import StreamFiles, parse_schema
 from cepheid.lang import parse
-from cepheid.streaming.plan import StreamSource, plan_stream
+from cepheid.streaming.planning import StreamSource, plan_stream
 from cepheid.streaming.simulation import Simulated, Simulation
 
 pytestmark = pytest.mark.filterwarnings("ignore::cepheid.errors.CepheidWarning")

@@ -18,7 +18,8 @@ from cepheid.errors import InputProblem
 from cepheid.events import TIMESTAMP_CLOCK, Clock
 from cepheid.io.inputs import Columns
 from cepheid.lang import parse
-from cepheid.streaming.plan import StreamPlan, StreamSource, plan_stream
+from cepheid.streaming.plan import StreamPlan
+from cepheid.streaming.planning import StreamSource, plan_stream
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulated, Simulation
 from cepheid.streaming.time import EventTime

@@ -17,7 +17,7 @@ import numpy as np
 
 from cepheid import expr as ex
 from cepheid.codegen.columns import schema_types
-from cepheid.deploy.families import Rule, Shape, family_of
+from cepheid.deploy.families import VERSION, Rule, Shape, family_of, later
 from cepheid.deploy.family_run import Families
 from cepheid.deploy.templates import (
     Fragment,
@@ -40,11 +40,11 @@ from cepheid.expr import Aggregate, Attr, Compare, Const, Expr, OccursWithin, Wh
 from cepheid.io.rows import ROW
 from cepheid.io.source import SourceDescription, readable_schema
 from cepheid.kernels.family.event_bits import WORD
-from cepheid.lang import AUTO, parse
+from cepheid.lang import AUTO, parse, to_text
 from cepheid.optimize.lower import lowered_query
 from cepheid.pattern import Query, map_classes
 from cepheid.runtime.kernel import Array
-from cepheid.types import Type
+from cepheid.types import INTEGER, Type
 
 QUERY = "query"
 """The column of the output that names the query of a match."""
@@ -79,10 +79,24 @@ class FamilyGroup:
     (in its names) that a rule answers, or -1; equal queries take several lines."""
 
     families: Families
-    shapes: tuple[tuple[Shape, int], ...]
-    """Each family with the number of its rules."""
+    members: tuple[tuple[Shape, tuple[Rule, ...]], ...]
+    """Each family with its rules."""
     outputs: tuple[Output, ...]
     answers: tuple[tuple[Array, ...], ...]
+
+    @property
+    def shapes(self) -> list[tuple[Shape, int]]:
+        """Each family with the number of its rules."""
+        return [(shape, len(rules)) for shape, rules in self.members]
+
+    def rule_names(self) -> Array:
+        """A hash of the content of each rule, by its number; 0 for a number that is not used."""
+        names = np.zeros(self.families.rules, np.int64)
+        for (shape, rules), (*_, first) in zip(self.members, self.families.layout.tolist(), strict=True):
+            for number, rule in enumerate(rules):
+                digest = hashlib.blake2b(repr((shape, rule)).encode(), digest_size=8).digest()
+                names[first + number] = int.from_bytes(digest, "little", signed=True) or 1
+        return names
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +119,8 @@ class Written:
     name: str
     source: str | Query
     dialect: str = AUTO
+    since: int = 0
+    """The version of a deployment that it was added with: events that arrived before are not seen by it."""
     parsed: Query | None = None
 
     @property
@@ -114,6 +130,10 @@ class Written:
             text = self.source
             self.parsed = parse(text, self.dialect, source=self.name) if isinstance(text, str) else text
         return self.parsed
+
+    @property
+    def text(self) -> str:
+        return self.source if isinstance(self.source, str) else to_text(self.source)
 
     @property
     def parts(self) -> Parts | None:
@@ -148,10 +168,16 @@ class _Member(NamedTuple):
 
 
 def deploy(
-    queries: Mapping[str, Written], source: SourceDescription, options: RunOptions, *, sharing: bool = True
+    queries: Mapping[str, Written],
+    source: SourceDescription,
+    options: RunOptions,
+    *,
+    sharing: bool = True,
+    smallest: int = 2,
 ) -> Deployment:
     """Plans the queries: equal ones once, and those that are equal up to constants as families. Without `sharing` each
-    query has operators of its own."""
+    query has operators of its own. `smallest` is the number of queries that families are worth it for: one, where
+    others may be added later."""
     found: dict[str, list[tuple[str, Prepared]]] = {}
     members: list[_Member] = []
     alone: dict[str, str] = {}
@@ -170,12 +196,12 @@ def deploy(
                 error.within(written.source, name)
             refused[name] = error
             continue
-        found.setdefault(content_name(prepared) if sharing else name, []).append((name, prepared))
-    if len(members) == 1:
+        found.setdefault(operator_name(written, prepared) if sharing else name, []).append((name, prepared))
+    if 0 < len(members) < smallest:
         (member,) = members
         members, alone[member.written.name] = [], "no other query is like it"
         prepared = planner.prepared(member.written)
-        found.setdefault(content_name(prepared), []).append((member.written.name, prepared))
+        found.setdefault(operator_name(member.written, prepared), []).append((member.written.name, prepared))
     made = [Operator(key, _operator(of), tuple(_outputs(of))) for key, of in found.items()]
     return Deployment(tuple(queries), tuple(made), planner.groups(members), alone, refused)
 
@@ -194,7 +220,7 @@ class _Planner:
     """By the core and the condition, without literals."""
 
     def __post_init__(self) -> None:
-        self.types = schema_types(readable_schema(self.source.schema))
+        self.types = {**schema_types(readable_schema(self.source.schema)), VERSION: INTEGER}
 
     def prepared(self, written: Written) -> Prepared:
         if self.source.attributes is None:
@@ -206,6 +232,12 @@ class _Planner:
 
     def member(self, written: Written) -> _Member | str:
         """The query as one of a family, or why it is none."""
+        member = self._member(written)
+        if isinstance(member, str) or not written.since:
+            return member
+        return member._replace(rule=later(member.shape, member.rule, written.since))
+
+    def _member(self, written: Written) -> _Member | str:
         parts = written.parts
         if parts is None:
             return self._analysed(written)
@@ -317,8 +349,7 @@ class _Planner:
             Output(self.prepared(of[0].written), tuple(m.written.name for m in of)) for of in outputs.values()
         )
         answers = tuple(_answers([numbers[m.written.name] for m in of], before) for of in outputs.values())
-        shapes = tuple((shape, len(of)) for shape, of in ordered.items())
-        return FamilyGroup(families, shapes, shown, answers)
+        return FamilyGroup(families, tuple((shape, tuple(of)) for shape, of in ordered.items()), shown, answers)
 
 
 def _alike(rule: Rule) -> tuple[list[str], list[tuple[str, float]], list[list[str]]]:
@@ -377,6 +408,11 @@ def _limit(query: Query) -> float:
 
 
 # --- content ----------------------------------------------------------------------------------------------------------
+
+
+def operator_name(written: Written, prepared: Prepared) -> str:
+    """The name of the operator of a query. One that was added later than an equal one has another."""
+    return content_name(prepared) + (f"-{written.since}" if written.since else "")
 
 
 def content_name(prepared: Prepared) -> str:

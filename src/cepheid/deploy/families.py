@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cepheid.deploy.event_tests import EventTest
 from cepheid.dialect import COMBINATIONS, SUCCESSORS
 from cepheid.events import Clock, Duration
-from cepheid.expr import At, Attr, Compare, Expr, Filter, OccursWithin
+from cepheid.expr import At, Attr, Compare, Const, Expr, Filter, OccursWithin
 from cepheid.kernels.successor import placed_operators
 from cepheid.kernels.successor.operators import Exception_, Leaf, Next, Operator, Timer
 from cepheid.optimize.core_key import core_key
@@ -26,6 +26,8 @@ from cepheid.physical import Kind, Lowered, kind_of
 
 LONGEST = 8
 """The most events of a family."""
+VERSION = "\0version"
+"""The attribute of an event that counts the changes of a deployment before it arrived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,16 @@ def slots_of(shape: Shape) -> list[tuple[int, str]]:
         slots += [(position, "passes"), (position, "keeps")]
         slots += [(position, "cancels")] if position in shape.cancels else []
     return slots
+
+
+def later(shape: Shape, rule: Rule, since: int) -> Rule:
+    """The rule of a query that was added with a version: events that arrived before it neither match nor cancel."""
+    came = Compare(">=", Attr("", VERSION), Const(since))
+    tests = (
+        test if part == "keeps" else replace(test, conditions=(*test.conditions, came))
+        for (_, part), test in zip(slots_of(shape), rule.tests, strict=True)
+    )
+    return replace(rule, tests=tuple(tests))
 
 
 def family_of(lowered: Lowered) -> tuple[Shape, Rule] | str:

@@ -19,6 +19,7 @@ from cepheid.kernels.family.event_bits import WORD
 from cepheid.kernels.family.instances import (
     CANCELS,
     COMBINATION,
+    END,
     FIRST_LIMIT,
     FIRST_WINDOW,
     FOLLOWING,
@@ -35,6 +36,9 @@ from cepheid.kernels.family.instances import (
     OUT_START,
     OUT_WORD,
     PASSES,
+    QUEUE,
+    QUEUE_DELAY,
+    QUEUE_HEAD,
     REACH,
     RECENT_AT,
     RECENTS,
@@ -74,6 +78,8 @@ class Families:
     """Empty, at the start."""
     width: int
     """The length of a match."""
+    layout: Array
+    """Of each family: the first of its words, its words at one position, its positions, and its first rule."""
 
     @classmethod
     def of(
@@ -91,6 +97,7 @@ class Families:
         limits: list[int] = []
         queues: list[tuple[int, ...]] = []
         tested: list[tuple[int, int, Sequence[Rule]]] = []  # the first word of a test, its number in a rule, the rules
+        layout: list[tuple[int, int, int, int]] = []
         width = rules_before = 0
         for shape, rules in members:
             own = cls.words(len(rules))
@@ -114,6 +121,7 @@ class Families:
                 queues.append((begin, own, first_word, shape.delay, NONE, NONE))
             kind = SUCCESSOR if shape.delay is None else SILENCE
             last = max(shape.length - 2, 0)
+            layout.append((first_word, own, last + 1, rules_before))
             for position in range(last + 1):
                 following = position + 1 if shape.delay is None else position
                 parts = [places.get((following, part), NONE) for part in ("passes", "keeps", "cancels")]
@@ -145,7 +153,23 @@ class Families:
             np.array(limits or [0], np.int64),
             np.array(queues, np.int64).reshape(-1),
             OUT_ROWS + max(shape.length for shape, _ in members),
+            np.array(layout, np.int64),
         )
+
+    @property
+    def read(self) -> list[str]:
+        """The attributes that the tests and the key are."""
+        return [*self.tests.attributes, *([] if self.key is None else [self.key])]
+
+    @property
+    def has_codes(self) -> bool:
+        """Whether keys are codes of strings."""
+        return self.key_type is not None and kind_of(self.key_type) is Kind.CODE
+
+    @property
+    def rules(self) -> int:
+        """The numbers of rules, with those that are not used."""
+        return int((self.layout[:, 1] * WORD).sum())
 
     @staticmethod
     def words(rules: int) -> int:
@@ -199,6 +223,8 @@ class FamilyRun:
     """The number of events so far."""
     oldest: int = 0
     """The position of the oldest event that a later match may contain."""
+    kept_keys: int = 0
+    """The keys that had instances when the others were forgotten."""
 
     @classmethod
     def start(cls, families: Families) -> FamilyRun:
@@ -219,6 +245,8 @@ class FamilyRun:
         for at in range(0, batch.num_rows, _PIECE):
             piece = batch.slice(at, _PIECE)
             time = np.array(time_of(piece.column(TIME)), np.int64)
+            if self.keys > 2 * self.kept_keys + _PIECE and time[0] > self.registers[RECENT_AT]:
+                self.forget_keys(int(time[0]))
             yield self._stepped(int(time[0]), time, self._key_numbers(piece), self.families.tests.classes(piece))
 
     def advance(self, time: int) -> RuleMatches:
@@ -228,6 +256,85 @@ class FamilyRun:
 
     def finish(self) -> RuleMatches:
         return self.advance(END_OF_TIME)
+
+    # --- keys and saved states ----------------------------------------------------------------------------------------
+
+    def forget_keys(self, now: int) -> Sequence[object]:
+        """Forgets the instances that do not matter at `now` or later, and the keys without any; returns the keys, each
+        at its number. No event may have the time of the last one."""
+        words = self.families.words_of_rules
+        link, number = instances.linked, instances.renumbered_keys
+        if self.registers[TOP] >= WORTH_COMPILING:
+            link, number = machine_code(link), machine_code(number)
+        self.registers[RECENTS] = 0
+        self.registers[TOP] = link(self.arena, int(self.registers[TOP]), now, self.heads, self.queues, words)
+        numbers = np.full(max(self.keys, 1), NONE, np.int64)
+        self.kept_keys = int(number(self.arena, int(self.registers[TOP]), numbers))
+        old = np.empty(max(self.keys, 1), np.int64)
+        is_used = self.slots[1::2] != NONE
+        old[self.slots[1::2][is_used]] = self.slots[::2][is_used]
+        values = np.empty(self.kept_keys, np.int64)
+        values[numbers[numbers != NONE]] = old[numbers != NONE]
+        known: list[object] = [*values.tolist()]
+        if self.families.has_codes:
+            texts = {code: value for value, code in self.dictionary.codes.items()}
+            known = [texts[code] for code in values.tolist()]
+        self._know_keys(known)
+        return known
+
+    def _know_keys(self, known: Sequence[object]) -> None:
+        """Makes the table of these keys, each with its number, and the lists of their instances."""
+        if self.families.has_codes:
+            self.dictionary = Dictionary({value: code for code, value in enumerate(known)}, len(known))
+            values = np.arange(len(known))
+        else:
+            values = np.array(known, np.int64)
+        size = 1 << max(7, (4 * len(values)).bit_length())
+        self.slots = np.full(size, NONE, np.int64)
+        self.heads = np.full(max(len(values), 1), NONE, np.int64)
+        count, link = instances.key_numbers, instances.linked
+        if len(values) >= WORTH_COMPILING or self.registers[TOP] >= WORTH_COMPILING:
+            count, link = machine_code(count), machine_code(link)
+        null = NULL_CODE if self.families.has_codes else NULL_INT
+        _, self.keys = count(values, 0, null, self.slots, 0, np.empty(len(values), np.int64))
+        self.kept_keys = self.keys
+        words = self.families.words_of_rules
+        link(self.arena, int(self.registers[TOP]), -NEVER, self.heads, self.queues, words)
+        self.registers[WAKE] = min(
+            (
+                int(self.arena[queue[QUEUE_HEAD] + END] + queue[QUEUE_DELAY])
+                for queue in self.queues.reshape(-1, QUEUE)
+                if queue[QUEUE_HEAD] != NONE
+            ),
+            default=NEVER,
+        )
+
+    def saved(self, now: int) -> SavedFamilies:
+        """What later events need, after all events of times up to `now`."""
+        keys = self.forget_keys(now)
+        used = self.arena[: self.registers[TOP]].copy()
+        return SavedFamilies(used, list(keys), self.rows, self.families.layout)
+
+    @classmethod
+    def restored(cls, families: Families, saved: SavedFamilies, new_rules: Array | None = None) -> FamilyRun:
+        """`new_rules` is the number of each rule of the saved state among those of `families` (-1: it is gone); None
+        if they are the same."""
+        made, arena = cls.start(families), saved.arena
+        if new_rules is not None:
+            arena = _carried(families, saved, new_rules)
+        made.arena = _longer(made.arena, len(arena))
+        made.arena[: len(arena)] = arena
+        made.registers[TOP], made.registers[LIMIT] = len(arena), max(2 * len(arena), FIRST_LIMIT)
+        made.rows = saved.rows
+        made._know_keys(saved.keys)
+        made.oldest = made._oldest_row()
+        return made
+
+    def _oldest_row(self) -> int:
+        oldest = instances.oldest_row
+        if self.registers[TOP] >= WORTH_COMPILING:
+            oldest = machine_code(oldest)
+        return int(oldest(self.arena, self.registers, self.recent, self.rows))
 
     def _stepped(self, now: int, time: Array, keys: Array, classes: Array) -> RuleMatches:
         families, tests = self.families, self.families.tests
@@ -293,7 +400,7 @@ class FamilyRun:
         column = attribute(batch, key)
         if column is None:
             return np.full(batch.num_rows, NONE, np.int64)
-        is_code = kind_of(type_) is Kind.CODE
+        is_code = self.families.has_codes
         values = self.dictionary.encode(column) if is_code else number_array(from_arrow(column), type_, len(column))
         is_much = len(values) >= WORTH_COMPILING
         count = machine_code(instances.key_numbers) if is_much else instances.key_numbers
@@ -310,6 +417,35 @@ class FamilyRun:
             larger[: len(self.heads)] = self.heads
             self.heads = larger
         return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class SavedFamilies:
+    """The state of families: the used part of the arena, the key of each number, and the number of events so far.
+    `layout` is that of the families that the words of the arena belong to."""
+
+    arena: Array
+    keys: list[object]
+    rows: int
+    layout: Array
+
+
+def _carried(families: Families, saved: SavedFamilies, new_rules: Array) -> Array:
+    """The instances of a saved state for other families."""
+    first_rules = np.zeros(int((saved.layout[:, 1] * saved.layout[:, 2]).sum()), np.int64)
+    for first_word, own, positions, first_rule in saved.layout.tolist():
+        rules = first_rule + WORD * np.arange(own)
+        first_rules[first_word : first_word + own * positions] = np.tile(rules, positions)
+    first_words, strides = np.zeros(families.rules, np.int64), np.zeros(families.rules, np.int64)
+    for first_word, own, _, first_rule in families.layout.tolist():
+        of = slice(first_rule, first_rule + own * WORD)
+        first_words[of] = first_word + np.repeat(np.arange(own), WORD)
+        strides[of] = own
+    carry = machine_code(instances.carried) if len(saved.arena) >= WORTH_COMPILING else instances.carried
+    tables = (first_rules, new_rules, first_words, strides, families.words_of_rules)
+    needed = carry(saved.arena, len(saved.arena), *tables, np.empty(0, np.int64))
+    made = np.zeros(max(needed, 1), np.int64)
+    return made[: carry(saved.arena, len(saved.arena), *tables, made)]
 
 
 def _longer(array: Array, needed: int) -> Array:

@@ -45,18 +45,7 @@ def linked(
 ) -> tuple[dict[str, Written], dict[str, CepheidError]]:
     """The queries, each with those that it uses, and those that are refused: they cannot be parsed, use a type that is
     neither one of the input nor a query, use each other in a circle, or use one that is refused."""
-    refused: dict[str, CepheidError] = {}
-    uses: dict[str, list[str]] = {}
-    by_core: dict[str, list[str]] = {}
-    for name, written in queries.items():
-        try:
-            core = written.core
-            if core not in by_core:
-                by_core[core] = _used(written, queries, known_types)
-            uses[name] = by_core[core]
-        except CepheidError as error:
-            error.within(str(written.source), name)
-            refused[name] = error
+    uses, refused = uses_of(queries, known_types)
     done: dict[str, Written] = {}
 
     def resolved(name: str, path: tuple[str, ...]) -> Written:
@@ -83,6 +72,25 @@ def linked(
             refused[name] = InputProblem(f"it uses the query `{shown(other)}`, which is refused")
             del done[name]
     return {name: done[name] for name in queries if name in done and name not in refused}, refused
+
+
+def uses_of(
+    queries: Mapping[str, Written], known_types: Collection[str]
+) -> tuple[dict[str, list[str]], dict[str, CepheidError]]:
+    """The queries that each one uses as event types, and those that cannot be parsed or name an unknown type."""
+    refused: dict[str, CepheidError] = {}
+    uses: dict[str, list[str]] = {}
+    by_core: dict[str, list[str]] = {}
+    for name, written in queries.items():
+        try:
+            core = written.core
+            if core not in by_core:
+                by_core[core] = _used(written, queries, known_types)
+            uses[name] = by_core[core]
+        except CepheidError as error:
+            error.within(str(written.source), name)
+            refused[name] = error
+    return uses, refused
 
 
 def _with_inputs(written: Written, names: list[str], inner: list[Query]) -> Written:

@@ -59,8 +59,7 @@ class GroupRun:
     @classmethod
     def start(cls, group: FamilyGroup, source: Source, shape: str) -> GroupRun:
         shown = [OutputRun.of(output, output.prepared, shape) for output in group.outputs]
-        key = group.families.key
-        read = columns_read([*group.families.tests.attributes, *([] if key is None else [key])], source.schema)
+        read = columns_read(group.families.read, source.schema)
         names = [pa.array(output.names, pa.string()) for output in group.outputs]
         columns = list(dict.fromkeys([*read, *(name for one in shown for name in one.retained)]))
         return cls(group, FamilyRun.start(group.families), shown, names, columns)

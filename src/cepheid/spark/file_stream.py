@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark import java_gateway
 from pyspark.sql import DataFrame, SparkSession
 
+from cepheid.deploy.deployment import Written, representatives
 from cepheid.engine.prepare import RunOptions
 from cepheid.engine.query_text import declared_types
 from cepheid.engine.shapes import EVENTS, EVENTS_ONLY, OutputOptions
@@ -33,7 +34,7 @@ from cepheid.spark.stream import RunningStream, SparkStream, Trigger, buckets_of
 from cepheid.streaming.checkpoint import DIRECTORY, OWN_DIRECTORY, Checkpoint
 from cepheid.streaming.delivery import Sinks
 from cepheid.streaming.metrics import Metrics
-from cepheid.streaming.plan import StreamSource, plan_stream
+from cepheid.streaming.planning import StreamOptions, StreamSource, plan_queries
 from cepheid.streaming.sinks import FORMATS, FileSink
 from cepheid.streaming.source_log import SourceLog
 from cepheid.streaming.spool import PAUSE, SLIPS, Spool, moved
@@ -72,26 +73,17 @@ class StreamPaths:
     def rejects(self) -> str:
         return self.reject_output or f"{self.output.rstrip('/')}.rejects"
 
-    def matches(self, name: str, queries: int) -> str:
-        return self.output if queries == 1 else f"{self.output.rstrip('/')}/{name}"
-
-    def sinks(self, queries: Sequence[str], as_lines: bool, session: SparkSession) -> Sinks:
+    def sinks(self, as_lines: bool, session: SparkSession) -> Sinks:
         format = ("jsonl" if as_lines else "parquet") if self.format == AUTO else self.format
-        matches = {name: open_directory(self.matches(name, len(queries)), session) for name in queries}
         return Sinks(
-            {name: [FileSink(directory, format)] for name, directory in matches.items()},
+            [FileSink(open_directory(self.output, session), format)],
             [FileSink(open_directory(self.late, session), format)],
             [FileSink(open_directory(self.rejects, session), "jsonl")],
         )
 
-    def require_distinct(self, queries: Sequence[str]) -> None:
+    def require_distinct(self) -> None:
         """A stream must not read its own output, nor write two outputs to one directory."""
-        outputs = {
-            "output": self.output,
-            **{f"output of {name}": self.matches(name, len(queries)) for name in queries if len(queries) > 1},
-            "late output": self.late,
-            "reject output": self.rejects,
-        }
+        outputs = {"output": self.output, "late output": self.late, "reject output": self.rejects}
         input = Path(self.input).resolve()
         seen = {str(input): "input"}
         for what, path in {"checkpoint": self.checkpoint, **outputs}.items():
@@ -125,11 +117,12 @@ class FileStream:
     @classmethod
     def open(
         cls,
-        queries: Mapping[str, Query],
+        queries: Mapping[str, Written],
         paths: StreamPaths,
         columns: Columns,
         options: RunOptions,
         *,
+        is_several: bool = False,
         watermark: str,
         files_per_batch: int | None,
         schema: str | None = None,
@@ -143,8 +136,7 @@ class FileStream:
         """`schema` declares columns (see `StreamFiles.first`). A directory without events settles no schema: the stream
         waits for the first one, or is None without `wait`. `is_moved` confirms that the input or the checkpoint was
         moved with its files since the last start."""
-        paths.require_distinct(list(queries))
-        columns = replace(columns, read=output.names_read(queries.values()))
+        paths.require_distinct()
         if not Path(paths.input).is_dir():
             raise InputProblem(
                 f"`{shown(paths.input, 200)}` is not a directory",
@@ -170,30 +162,27 @@ class FileStream:
         before = _require_place(paths, checkpoint, log, own / SLIPS, is_moved)
         with _shielded_gateway():
             spark = session(master, _SETTINGS)
-        as_lines = paths.format != "parquet" and output.shape == EVENTS
-        while (files := _files(queries, paths, checkpoint, columns, options.time_unit, schema, as_lines)) is None:
+        # Rows of several queries have the name of theirs, so that they are not lines of the input.
+        as_lines = paths.format != "parquet" and output.shape == EVENTS and not is_several
+        examples = representatives(queries) if is_several else [written.query for written in queries.values()]
+        # Queries that are added later may read other columns.
+        columns = replace(columns, read=None if is_several else output.names_read(examples))
+        while (files := _files(examples, paths, checkpoint, columns, options.time_unit, schema, as_lines)) is None:
             if not wait:
                 return None
             time.sleep(PAUSE)
         options = replace(options, time_unit=options.time_unit or files.layout.clock.unit)
         buckets = buckets_of(checkpoint, tasks_of(spark, None))
-        source = StreamSource.of_files(files, queries.values())
-        plan = plan_stream(
-            queries,
-            source,
-            watermark,
-            options,
-            order=files.order,
-            buckets=buckets,
-            max_ahead=max_ahead,
-            drops_keys=drops_keys,
-            output=output,
-        )
+        source = StreamSource.of_files(files, examples)
+        chosen = StreamOptions(watermark, options, tuple(files.order), buckets, max_ahead, drops_keys, output)
+        plan, refused = plan_queries(queries, source, chosen, is_several=is_several)
+        for error in refused.values():
+            raise error
         spool = Spool(Path(paths.input).resolve(), own, log, before)
         make_directory(spool.directory)
         frame = _slip_frame(spark, spool.directory, files_per_batch)
         is_text = isinstance(format_named(files.format), TextFormat)
-        sinks = paths.sinks(list(queries), files.raw or (is_text and not as_lines and paths.format == AUTO), spark)
+        sinks = paths.sinks(files.raw or (is_text and not as_lines and paths.format == AUTO), spark)
         return cls(SparkStream(plan, frame, checkpoint, sinks, is_moved=is_moved), files, spool)
 
     def start(self, trigger: Trigger, on_progress: Callable[[Metrics], None] | None = None) -> RunningStream:
@@ -255,7 +244,7 @@ def _require_place(
 
 
 def _files(
-    queries: Mapping[str, Query],
+    queries: Sequence[Query],
     paths: StreamPaths,
     checkpoint: Checkpoint,
     columns: Columns,
@@ -275,9 +264,9 @@ def _files(
                 "the stream of this checkpoint writes JSON Lines", hint="leave --format out, or use a new checkpoint"
             )
         return files
-    declared = {name: of for query in queries.values() for name, of in declared_types(query).types.items()}
+    declared = {name: of for query in queries for name, of in declared_types(query).types.items()}
     return StreamFiles.first(
-        paths.input, columns, time_unit, Schema(declared), raw=as_lines, queries=list(queries.values()), schema=schema
+        paths.input, columns, time_unit, Schema(declared), raw=as_lines, queries=list(queries), schema=schema
     )
 
 

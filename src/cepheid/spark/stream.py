@@ -11,9 +11,10 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,23 +27,27 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from cepheid.engine.shapes import EVENTS, FLAT
-from cepheid.errors import CepheidError
+from cepheid.deploy.changes import Change
+from cepheid.deploy.deployment import Written
+from cepheid.errors import CepheidError, NotAvailable
+from cepheid.lang import AUTO
+from cepheid.pattern import Query
 from cepheid.spark.hadoop import open_directory
 from cepheid.spark.progress import ProgressReporter, last_batch
 from cepheid.spark.session import ARROW_BATCHES, UNCOMPARED, WITHOUT_COMMANDS
-from cepheid.spark.shapes import flat, long
-from cepheid.spark.stream_worker import NOW, OUTPUT, PACKED, STATE, Drain, Pack, Step, Unpack
+from cepheid.spark.stream_worker import NOW, OUTPUT, PACKED, STATE, Drain, Pack, Step, Unpack, Version
 from cepheid.spark.workers import require_integer_offsets
 from cepheid.spark.writers import BatchDirectories
-from cepheid.streaming.checkpoint import DIRECTORY, OUTPUTS, Checkpoint, Ownership
+from cepheid.streaming.checkpoint import DIRECTORY, OUTPUTS, REQUESTS, VERSIONS, Checkpoint, Ownership
 from cepheid.streaming.delivery import LATE, MATCHES, REJECTS, STATES, OutputRow, Sinks, count
 from cepheid.streaming.failures import failure
 from cepheid.streaming.inspection import StreamState, decoded
 from cepheid.streaming.metrics import Metrics, Totals
 from cepheid.streaming.plan import StreamPlan
+from cepheid.streaming.requests import Requests
 from cepheid.streaming.sinks import END_OF_TIME_NAME, batch_name
 from cepheid.streaming.storage import Directory, LocalDirectory
+from cepheid.streaming.versions import Planner, SavedVersion
 
 WATERMARK_DELAY = "spark.watermarkDelayMs"
 """The metadata that marks the column of event time. Internal to Spark, so held by a test."""
@@ -50,10 +55,13 @@ WATERMARK_DELAY = "spark.watermarkDelayMs"
 OBSERVED = "cepheid"
 """The name of Cepheid's figures among the observed metrics of a batch, for Spark's own listeners."""
 
-Writer = Callable[[DataFrame, int], None]
-"""Any Spark batch writer: called with the matches of a batch as a DataFrame, and the batch's number. After a crash it
-may be called again with the same number and the same matches, and must then replace what it wrote."""
+Writer = Callable[..., None]
+"""Any Spark batch writer: called with the matches of a batch as a DataFrame, and the batch's number; of several queries
+also with the name of their table, which has a column `query`. After a crash it may be called again with the same
+arguments, and must then replace what it wrote."""
 
+_PATIENCE = 1.0
+"""The seconds between two looks for requests to change the queries."""
 _INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling collect: java.lang.InterruptedException"
 """The text by which Spark knows that a batch failed because its stream was stopped."""
 _PLAIN = re.compile(r"[\w./:&+,;'$=@!~()*-]*", re.ASCII)
@@ -100,11 +108,29 @@ class SparkStream:
     frame: DataFrame
     checkpoint: Checkpoint
     sinks: Sinks
-    writers: Mapping[str, Sequence[Writer]] = field(default_factory=dict)
-    """Spark writers of the matches, by query name."""
+    writers: Sequence[Writer] = ()
+    """Spark writers of the matches."""
     partitions: int | None = None
     is_moved: bool = False
     """Whether the user confirms that the checkpoint or the input was moved."""
+    first_batch: int = 0
+    """The first batch of the plan."""
+    earlier: tuple[tuple[int, StreamPlan], ...] = ()
+    """The plans of batches before it that may be repeated, each with its first batch."""
+    planner: Planner | None = None
+    """Plans other versions of the stream; None: it has one."""
+
+    @property
+    def versions(self) -> tuple[tuple[int, StreamPlan], ...]:
+        return (*self.earlier, (self.first_batch, self.plan))
+
+    def plan_of(self, batch_id: int) -> StreamPlan:
+        return [plan for first, plan in self.versions if first <= batch_id][-1]
+
+    def with_versions(self, versions: Sequence[tuple[int, StreamPlan]]) -> SparkStream:
+        """With these plans, the newest last."""
+        *earlier, (first_batch, plan) = versions
+        return replace(self, plan=plan, first_batch=first_batch, earlier=tuple(earlier))
 
     @property
     def session(self) -> SparkSession:
@@ -126,51 +152,56 @@ class SparkStream:
             outputs, described = self._directories(), input or {}
             if not self.is_moved:
                 self.checkpoint.require_outputs(outputs)
-            more = {"input": described, OUTPUTS: [directory.name for directory in outputs]}
+            more: dict[str, Any] = {"input": described, OUTPUTS: [directory.name for directory in outputs]}
+            if self.plan.is_several:
+                more[VERSIONS] = [SavedVersion.of(self.plan, 0).to_data()]
             self.checkpoint.settle(self.plan.description(), {**more, **self.plan.for_inspection()})
             prepare_input()
             self.checkpoint.record(described.get(DIRECTORY), outputs)
             self.sinks.forget_matches(END_OF_TIME_NAME)
             self._remove_partial_offsets()
-            deliver_batch = _Deliver(self, ownership, Totals(matches={query.name: 0 for query in self.plan.queries}))
-            with self._settings(), self.failures():
-                query = (
-                    self.outputs()
-                    .writeStream.outputMode("append")
-                    .option("checkpointLocation", self.checkpoint.location)
-                    .foreachBatch(deliver_batch)
-                    .trigger(**trigger.to_spark())
-                    .start()
-                )
+            deliver_batch = _Deliver(self, ownership, Totals(matches=dict.fromkeys(self.plan.names, 0)))
+            query = self.query(trigger, deliver_batch)
         except BaseException:
             ownership.release()
             raise
         reporter = None if on_progress is None else ProgressReporter(query, deliver_batch.totals, on_progress)
         if reporter is not None:
             reporter.start()
-        return RunningStream(self, query, deliver_batch, ownership, reporter)
+        return RunningStream(self, query, deliver_batch, ownership, reporter, trigger)
+
+    def query(self, trigger: Trigger, deliver_batch: _Deliver) -> StreamingQuery:
+        """Starts Spark's query."""
+        with self._settings(), self.failures():
+            return (
+                self.outputs()
+                .writeStream.outputMode("append")
+                .option("checkpointLocation", self.checkpoint.location)
+                .foreachBatch(deliver_batch)
+                .trigger(**trigger.to_spark())
+                .start()
+            )
 
     def _directories(self) -> list[Directory]:
         """The directories of all outputs."""
-        writers = (writer for writers in self.writers.values() for writer in writers)
-        return [*self.sinks.directories(), *(w.directory for w in writers if isinstance(w, BatchDirectories))]
+        by_spark = (writer.directory for writer in self.writers if isinstance(writer, BatchDirectories))
+        return [*self.sinks.directories(), *by_spark]
 
     # --- the pipeline -------------------------------------------------------------------------------------------------
 
     def outputs(self) -> DataFrame:
         """The output of the buckets, as rows of (kind, query, number, block)."""
-        plan = self.plan
+        plan, versions = self.plan, tuple(Version.of(plan, first) for first, plan in self.versions)
         clock = [] if plan.ahead is None else [f"unix_micros(current_timestamp()) AS `{NOW}`"]
-        packed = self.frame.selectExpr(*plan.reader.selected(), *clock).mapInArrow(Pack(plan), PACKED)
+        packed = self.frame.selectExpr(*plan.reader.selected(), *clock).mapInArrow(Pack(versions), PACKED)
         marked = packed.withWatermark("at", f"{plan.delay} milliseconds")
         # Spark would drop blocks whose latest event is late. Without a time none is, and Spark still lets time pass.
         unseen = F.when(F.lit(False), F.col("at")).alias("at", metadata={WATERMARK_DELAY: plan.delay})
         blocks = marked.select("grouped", "kind", "ahead", "block", unseen)
-        step = Step(plan, plan.fingerprint())
         # Every batch has a block for every bucket, so time passes in all of them. To wake buckets by a timeout, Spark
         # would call each task's Python a second time.
         outputs = blocks.groupBy("grouped").applyInPandasWithState(
-            step, OUTPUT, STATE, "append", GroupStateTimeout.NoTimeout
+            Step(versions), OUTPUT, STATE, "append", GroupStateTimeout.NoTimeout
         )
         return outputs.observe(OBSERVED, *_observed())
 
@@ -210,10 +241,10 @@ class SparkStream:
         matches of each query. The state does not change, and when the stream resumes this output is removed."""
         with self.failures(), state_frame(self.checkpoint, self.session) as states:
             if states is None and not self.plan.summing:
-                return {query.name: 0 for query in self.plan.queries}
-            drain = Drain(self.plan, self.plan.fingerprint())
+                return dict.fromkeys(self.plan.names, 0)
+            drain = Drain(Version.of(self.plan, 0))
             rows = [] if states is None else _collected(states.mapInArrow(drain, OUTPUT))
-            rows += drain.without_events({row.query for row in rows if row.kind == MATCHES})
+            rows += drain.without_events({row.query for row in rows if row.kind == STATES})
         return self.sinks.deliver(self.plan, END_OF_TIME_NAME, rows)
 
     @contextmanager
@@ -265,6 +296,9 @@ class RunningStream:
     ownership: Ownership
     """The lock on the checkpoint."""
     reporter: ProgressReporter | None
+    trigger: Trigger
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    """Held while the queries change."""
 
     @property
     def totals(self) -> Totals:
@@ -277,12 +311,78 @@ class RunningStream:
 
     def wait(self, timeout: int | None = None) -> bool:
         """Waits until the stream ends, or for some seconds; returns whether it has ended. A failure is raised as an
-        error that says what to do."""
-        with self._failures():
-            ended = self.query.awaitTermination() if timeout is None else self.query.awaitTermination(timeout)
-        if ended is not False:
-            self._close()
-        return ended is not False
+        error that says what to do. Requests to change the queries are taken meanwhile."""
+        began = time.monotonic()
+        while True:
+            self._take_requests()
+            query = self._query
+            left = _PATIENCE if timeout is None else min(_PATIENCE, timeout - (time.monotonic() - began))
+            with self._failures():
+                ended = query.awaitTermination(max(left, 0.001))  # type: ignore[arg-type]  # PySpark takes floats
+            if ended and query is self._query:
+                self._close()
+                return True
+            if timeout is not None and time.monotonic() - began >= timeout:
+                return False
+
+    @property
+    def _query(self) -> StreamingQuery:
+        """The query of Spark, after a change that is made at the moment."""
+        with self.lock:
+            return self.query
+
+    # --- changes ------------------------------------------------------------------------------------------------------
+
+    @property
+    def queries(self) -> dict[str, str]:
+        """The text of each query."""
+        return {entry.name: entry.text for entry in self.stream.plan.entries}
+
+    def add(self, queries: Mapping[str, str | Query], dialect: str = AUTO) -> None:
+        """Adds queries. They see the events that arrive from then on."""
+        self.change(Change(add=_written(queries, dialect)))
+
+    def remove(self, *names: str) -> None:
+        """Removes queries, and what only they remember."""
+        self.change(Change(remove=names))
+
+    def replace(self, queries: Mapping[str, str | Query], dialect: str = AUTO) -> None:
+        """Replaces queries of these names. They see the events that arrive from then on."""
+        self.change(Change(replace=_written(queries, dialect)))
+
+    def change(self, change: Change) -> None:
+        """Changes the queries between two batches; the others keep their state. If some part of the change is refused,
+        nothing changes."""
+        with self.lock:
+            if self.stream.planner is None:
+                raise NotAvailable(
+                    "changing the query of a stream that has one", hint='start the stream with {"name": query, ...}'
+                )
+            plan = self.stream.planner.changed(self.stream.plan, change)
+            was_active = self.query.isActive
+            self._stop_query()
+            with self._failures():
+                if self.query.exception() is not None:
+                    self.query.awaitTermination()
+            checkpoint = self.stream.checkpoint
+            first_batch = checkpoint.next_batch
+            checkpoint.record_version(plan, first_batch)
+            needed = [one.lineage.version for one in checkpoint.versions()]
+            kept = [(first, of) for first, of in self.stream.versions if of.version in needed and first < first_batch]
+            self.stream = self.delivery.stream = self.stream.with_versions([*kept, (first_batch, plan)])
+            self.delivery.is_stopping = False
+            if was_active:
+                self.query = self.stream.query(self.trigger, self.delivery)
+
+    def _take_requests(self) -> None:
+        """Makes the changes that other processes have asked for."""
+        requests = Requests(self.stream.checkpoint.own.inside(REQUESTS))
+        for name in requests.waiting():
+            try:
+                self.change(requests.change(name))
+                requests.answer(name, self.stream.plan.version)
+            except CepheidError as error:
+                requests.answer(name, None, error)
 
     def process_all(self) -> None:
         """Waits until all available input has been processed."""
@@ -291,6 +391,11 @@ class RunningStream:
 
     def stop(self) -> None:
         """Stops the stream, in the middle of a batch if need be: the next start runs that batch again."""
+        with self.lock:
+            self._stop_query()
+            self._close()
+
+    def _stop_query(self) -> None:
         self.delivery.is_stopping = True
         log = logging.getLogger("py4j")  # reports the interrupted batch with the traces of both sides
         before = log.level
@@ -300,7 +405,6 @@ class RunningStream:
                 self.query.stop()
         finally:
             log.setLevel(before)
-        self._close()
 
     def end_time(self) -> dict[str, int]:
         """See `SparkStream.end_time`; the stream must have ended."""
@@ -333,10 +437,10 @@ class _Deliver:
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         with self.lock:
             try:
-                if any(self.stream.writers.values()):
+                if self.stream.writers:
                     self._deliver_with_writers(frame, batch_id)
                 else:
-                    self._deliver(batch_id, _collected(frame), {})
+                    self._deliver(batch_id, _collected(frame))
             except CepheidError as error:
                 self.failure = error
                 raise
@@ -350,41 +454,40 @@ class _Deliver:
                 )
                 raise self.failure from None
 
-    def _deliver(self, batch_id: int, rows: Sequence[OutputRow], written: Mapping[str, int]) -> None:
-        """`written` counts the matches that went to writers."""
+    def _deliver(self, batch_id: int, rows: Sequence[OutputRow]) -> None:
         self.ownership.require()
-        plan = self.stream.plan
+        plan = self.stream.plan_of(batch_id)
         matches = self.stream.sinks.deliver(plan, batch_name(batch_id), rows)
-        count(self.totals, plan, rows, {**matches, **written})
+        count(self.totals, plan, rows, matches)
 
     def _deliver_with_writers(self, frame: DataFrame, batch_id: int) -> None:
         """Blocks of matches stay in Spark. Each use of a frame that is not persisted would run the batch again."""
         persisted = frame.persist()
         try:
             is_match = F.col("kind") == MATCHES
-            rows = _collected(persisted if any(self.stream.sinks.matches.values()) else persisted.filter(~is_match))
+            rows = _collected(persisted if self.stream.sinks.matches else persisted.filter(~is_match))
             self.ownership.require()
-            counted = persisted.filter(is_match).groupBy("query").agg(F.sum("number").alias("n")).collect()
-            self._call_writers(persisted, batch_id, {row["query"] for row in counted})
-            queries = self.stream.plan.queries
-            self._deliver(batch_id, rows, {queries[row["query"]].name: row["n"] for row in counted})
+            found = persisted.filter(is_match).select("query").distinct().collect()
+            self._call_writers(persisted, batch_id, sorted(row["query"] for row in found))
+            self._deliver(batch_id, rows)
         finally:
             persisted.unpersist()
 
-    def _call_writers(self, frame: DataFrame, batch_id: int, with_matches: Collection[int]) -> None:
-        """Only those of queries with matches: a job without rows costs as much as one with a few."""
-        plan = self.stream.plan
-        for number, query in enumerate(plan.queries):
-            if number not in with_matches:
-                continue
-            schema = query.output_schema
+    def _call_writers(self, frame: DataFrame, batch_id: int, with_matches: Sequence[int]) -> None:
+        """For the tables with matches only: a job without rows costs as much as one with a few."""
+        for number in with_matches:
+            table = self.stream.plan_of(batch_id).tables[number]
             blocks = frame.filter((F.col("kind") == MATCHES) & (F.col("query") == number)).select("block")
-            matches = blocks.mapInArrow(Unpack(schema), from_arrow_schema(schema))
-            if query.shape != EVENTS:
-                shape = flat if query.shape == FLAT else long
-                matches = shape(matches, query.event_columns, is_numbered=False)
-            for write in self.stream.writers.get(query.name, ()):
-                write(matches, batch_id)
+            matches = blocks.mapInArrow(Unpack(table.schema), from_arrow_schema(table.schema))
+            for write in self.stream.writers:
+                if table.name:
+                    write(matches, batch_id, table.name)
+                else:
+                    write(matches, batch_id)
+
+
+def _written(queries: Mapping[str, str | Query], dialect: str) -> dict[str, Written]:
+    return {name: Written(name, query, dialect) for name, query in queries.items()}
 
 
 def _collected(frame: DataFrame) -> list[OutputRow]:

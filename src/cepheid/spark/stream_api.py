@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
+from cepheid.deploy.deployment import Written, representatives
 from cepheid.engine.event_types import settled
 from cepheid.engine.prepare import RunOptions
 from cepheid.engine.query_text import QueryText, require_settled_classes
@@ -15,7 +18,6 @@ from cepheid.engine.shapes import OutputOptions
 from cepheid.errors import InputProblem
 from cepheid.events import UNTYPED
 from cepheid.io.inputs import Columns
-from cepheid.lang import parse
 from cepheid.optimize.adapt import Policy
 from cepheid.pattern import Query, types_named
 from cepheid.spark.hadoop import open_directory
@@ -26,9 +28,10 @@ from cepheid.spark.writers import BatchDirectories
 from cepheid.streaming.checkpoint import Checkpoint
 from cepheid.streaming.delivery import Sinks
 from cepheid.streaming.metrics import Metrics
-from cepheid.streaming.plan import StreamSource, plan_stream
+from cepheid.streaming.planning import StreamOptions, StreamSource
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.sinks import FORMATS, FileSink, HookSink, Sink
+from cepheid.streaming.versions import Planner
 
 ONE = "query"
 """The name of the one query of a stream."""
@@ -37,7 +40,7 @@ Hook = Callable[[Mapping[str, Any], str], None]
 
 
 def stream(
-    query: str | Query | Mapping[str, str | Query],
+    query: str | Query | Mapping[str, str | Query] | None,
     events: SparkEvents,
     *,
     watermark: str | int,
@@ -46,8 +49,8 @@ def stream(
     late_output: str | None = None,
     reject_output: str | None = None,
     format: str = "parquet",
-    writer: Writer | Mapping[str, Writer] | None = None,
-    on_match: Hook | Mapping[str, Hook] | None = None,
+    writer: Writer | None = None,
+    on_match: Hook | None = None,
     on_late: Hook | None = None,
     on_progress: Callable[[Metrics], None] | None = None,
     dialect: str = "auto",
@@ -80,10 +83,15 @@ def stream(
     number in the unit of the time column). Later events go to `late_output` (and `on_late`), rows without a time to
     `reject_output`; all are counted. `max_ahead` bounds how far ahead of the wall clock an event may be: one from the
     far future would make all others late. An event beyond it is rejected.
-    Matches go to files under `output` (a directory for each query where there are several), to a Spark `writer(df,
-    batch_id)`, and to `on_match(row, batch)`, each of which may be a mapping by query name. `format` is parquet or
-    jsonl, with a file for each batch, or any other that Spark can write, with a directory for each. From `checkpoint`
-    the stream resumes after a stop or a crash. `on_progress` is called with the stream's metrics after every batch.
+    Matches go to files under `output`, to a Spark `writer(df, batch_id)`, and to `on_match(row, batch)`. `format` is
+    parquet or jsonl, with a file for each batch, or any other that Spark can write, with a directory for each. From
+    `checkpoint` the stream resumes after a stop or a crash. `on_progress` is called with the stream's metrics after
+    every batch.
+
+    `query` may be a dictionary of named queries. What they have in common runs once. Their matches are one table for
+    each set of columns, with the name of the query in the column `query`: `output` has a directory for each table, and
+    the writer is called for each, `writer(df, batch_id, table)`. `add`, `remove` and `replace` of the result change the
+    queries while the stream runs; the checkpoint stores them, and `query=None` resumes with those that it has.
 
     `events` is a streaming DataFrame, a dictionary with one for each event type, or `cepheid.Input` values with their
     own type, columns of time and unit. `type` is the type of all events, if no column holds it.
@@ -102,46 +110,46 @@ def stream(
 
     An event that completes more matches than `options={"max_matches": ...}` stops the stream. With `drop_keys=True`,
     the events of its key are ignored from then on instead; `metrics().dropped` lists the keys."""
-    queries = _parsed(query, dialect)
-    columns = settled(Columns.of(type_column, time_column, start_column, type), queries.values())
+    several = query is None or isinstance(query, Mapping)
+    session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    saved = Checkpoint(open_directory(checkpoint, session), checkpoint)
+    known = saved.versions() if several else []
+    queries = known[-1].queries if query is None and known else _written(query, dialect)
+    examples = representatives(queries) if several else [written.query for written in queries.values()]
+    columns = settled(Columns.of(type_column, time_column, start_column, type), examples)
     input = SparkSource.of(events, columns, time_unit)
     run_options = RunOptions.of(params, evaluator, options, None, adaptive, time_unit)
     session = input.frame.sparkSession
     require_workers(session)
-    saved = Checkpoint(open_directory(checkpoint, session), checkpoint)
     spread = buckets or buckets_of(saved, tasks_of(session, partitions))
     with QueryText(query).located_errors() if isinstance(query, str) else nullcontext():
-        source = stream_source(input, queries.values(), types)
-        plan = plan_stream(
-            queries,
-            source,
-            watermark,
-            run_options,
-            order=order_by,
-            buckets=spread,
-            max_ahead=max_ahead,
-            drops_keys=drop_keys,
-            output=OutputOptions(output_shape, detected_at, match_id, id_column),
-        )
-    several = isinstance(query, Mapping)
+        source = stream_source(input, examples, types)
+        shown = OutputOptions(output_shape, detected_at, match_id, id_column)
+        chosen = StreamOptions(watermark, run_options, tuple(order_by), spread, max_ahead, drop_keys, shown)
+        planner = Planner(source, chosen)
+        if several:
+            versions, refused = planner.started(queries, known)
+        else:
+            plan, refused = planner.plan(queries, is_several=False)
+            versions = [(0, plan)]
+        for error in refused.values():
+            raise error
     by_spark = format not in FORMATS
     own = "parquet" if by_spark else format
-    paths = {name: _inside(output, name if several else None) for name in queries}
-    writers = {name: [write] if (write := _of(writer, name)) is not None else [] for name in queries}
-    if by_spark:
-        for name, path in paths.items():
-            writers[name] += [] if path is None else [BatchDirectories.of(path, format, session)]
+    writers = [] if writer is None else [writer]
+    if by_spark and output is not None:
+        writers.append(BatchDirectories.of(output, format, session))
 
     def sinks_of(path: str | None, hook: Hook | None) -> list[Sink]:
         files: list[Sink] = [] if path is None else [FileSink(open_directory(path, session), own)]
         return files if hook is None else [*files, HookSink(hook)]
 
     sinks = Sinks(
-        {name: sinks_of(None if by_spark else paths[name], _of(on_match, name)) for name in queries},
-        sinks_of(late_output, on_late),
-        sinks_of(reject_output, None),
+        sinks_of(None if by_spark else output, on_match), sinks_of(late_output, on_late), sinks_of(reject_output, None)
     )
-    planned = SparkStream(plan, input.frame, saved, sinks, writers, partitions, moved)
+    planned = SparkStream(versions[-1][1], input.frame, saved, sinks, writers, partitions, moved)
+    if several:
+        planned = replace(planned, planner=planner).with_versions(versions)
     return planned.start(Trigger(available_now, interval), on_progress)
 
 
@@ -164,16 +172,8 @@ def _settled_types(query: Query) -> list[str]:
     return types_named(query)
 
 
-def _parsed(query: str | Query | Mapping[str, str | Query], dialect: str) -> dict[str, Query]:
-    named = query if isinstance(query, Mapping) else {ONE: query}
+def _written(query: str | Query | Mapping[str, str | Query] | None, dialect: str) -> dict[str, Written]:
+    named = {} if query is None else query if isinstance(query, Mapping) else {ONE: query}
     if not named:
         raise InputProblem("there is no query", expected="at least one: {'name': 'EVENT ...'}")
-    return {name: parse(query, dialect) if isinstance(query, str) else query for name, query in named.items()}
-
-
-def _of(by_name: Any, name: str) -> Any:
-    return by_name.get(name) if isinstance(by_name, Mapping) else by_name
-
-
-def _inside(path: str | None, inside: str | None) -> str | None:
-    return path if path is None or inside is None else f"{path.rstrip('/')}/{inside}"
+    return {name: Written(name, text, dialect) for name, text in named.items()}

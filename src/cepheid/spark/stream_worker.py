@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator
+import pickle
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from operator import attrgetter
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+from pyspark import TaskContext
 
 from cepheid.runtime.kernel import END_OF_TIME
 from cepheid.spark.bucket_groups import bucket_of, group_numbers
@@ -43,18 +46,43 @@ _OUTPUT_ARROW = pa.schema(
 )
 
 
-_contexts: dict[tuple[str, str, pa.Schema], BucketContext] = {}
-"""A worker serves many tasks, and makes the kernels of a plan once."""
+_BATCH = "streaming.sql.batchId"
+"""The property of a task with the number of its batch. Internal to Spark, so held by a test."""
+_MOST_CONTEXTS = 8
+_contexts: dict[bytes, BucketContext] = {}
+"""A worker serves many tasks, and makes the kernels of a plan once. By a hash of the plan."""
 
 
-def _context(plan: StreamPlan, fingerprint: str) -> BucketContext:
-    # A restarted stream may have other policies, and another stream with the same queries other columns that are not in
-    # its state. Neither is part of the fingerprint.
-    policies = [(query.prepared.adaptive, query.prepared.plan.options) for query in plan.queries]
-    made_for = fingerprint, f"{plan.drops_keys} {policies}", plan.packed_schema()
-    if made_for not in _contexts:
-        _contexts[made_for] = BucketContext(plan)
-    return _contexts[made_for]
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A plan for the workers, which read it once, from the batch on that it holds for. Later versions replace it."""
+
+    first_batch: int
+    data: bytes
+    digest: bytes
+
+    @classmethod
+    def of(cls, plan: StreamPlan, first_batch: int) -> Version:
+        data = pickle.dumps(plan)
+        return cls(first_batch, data, hashlib.blake2b(data, digest_size=16).digest())
+
+    @property
+    def context(self) -> BucketContext:
+        if self.digest not in _contexts:
+            if len(_contexts) >= _MOST_CONTEXTS:
+                _contexts.clear()
+            _contexts[self.digest] = BucketContext(pickle.loads(self.data))
+        return _contexts[self.digest]
+
+
+def _now(versions: Sequence[Version]) -> BucketContext:
+    """The version of the batch at hand: one that is repeated has the same."""
+    if len(versions) == 1:
+        return versions[0].context
+    task = TaskContext.get()
+    number = None if task is None else task.getLocalProperty(_BATCH)
+    assert number is not None, "Spark tells the batch of a task"
+    return [version for version in versions if version.first_batch <= int(number)][-1].context
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +90,24 @@ class Pack:
     """The rows of a task as one block for each bucket. With each goes the time of the task's latest event: as `at`, of
     which Spark makes the watermark of the next batch, and as that watermark, `ahead`, which the bucket sees."""
 
-    plan: StreamPlan
+    versions: tuple[Version, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = together(batches)
         if rows is None:
             return
+        plan = _now(self.versions).plan
         now = 0
         if NOW in rows.schema.names:
             now, rows = rows.column(NOW)[0].as_py(), rows.drop_columns([NOW])
-        packed = pack(self.plan, rows, now)
+        packed = pack(plan, rows, now)
         if packed.count:
-            yield self._blocks(packed)
+            yield self._blocks(plan, packed)
         settle_memory()
 
-    def _blocks(self, packed: Packed) -> pa.RecordBatch:
-        time, delay = self.plan.time, self.plan.delay
-        numbers = group_numbers(self.plan.all_buckets)
+    def _blocks(self, plan: StreamPlan, packed: Packed) -> pa.RecordBatch:
+        time, delay = plan.time, plan.delay
+        numbers = group_numbers(plan.all_buckets)
         summary = json.dumps({"read": packed.count, "newest": packed.newest and asdict(packed.newest)}).encode()
         blocks = [
             (numbers[packet.bucket], packet.latest, _REJECTS, to_bytes(packet.rows))
@@ -104,11 +133,11 @@ class Pack:
 class Step:
     """Processes one batch of one bucket: its state and new events become its new state and output."""
 
-    plan: StreamPlan
-    fingerprint: str
+    versions: tuple[Version, ...]
 
     def __call__(self, key: tuple[int], frames: Iterable[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-        context = _context(self.plan, self.fingerprint)
+        context = _now(self.versions)
+        plan = context.plan
         blocks: dict[str, list[bytes]] = {_EVENTS: [], _REJECTS: [], _SUMMARY: []}
         ahead = -END_OF_TIME
         for frame in frames:
@@ -116,10 +145,9 @@ class Step:
                 blocks[kind].append(block)
             ahead = max([ahead, *map(int, frame["ahead"])])
         before = state.get[0] if state.exists else None
-        number = bucket_of(key[0], self.plan.all_buckets)
+        number = bucket_of(key[0], plan.all_buckets)
         bucket = Bucket.new(context, number) if before is None else Bucket.load(context, before)
-        time = self.plan.time
-        watermark = time.watermark(state.getCurrentWatermarkMs())
+        watermark = plan.time.watermark(state.getCurrentWatermarkMs())
         arrived = [read_rows(block, context.packed_schema) for block in blocks[_EVENTS]]
         output = bucket.step(arrived, watermark, ahead)
         after = b""
@@ -130,21 +158,21 @@ class Step:
         elif before is not None:
             state.remove()
         # An event goes to one bucket of each key, but is counted once.
-        events = sum(batch.num_rows for batch in arrived) if bucket.number < self.plan.buckets else 0
+        events = sum(batch.num_rows for batch in arrived) if bucket.number < plan.buckets else 0
         reached = max(watermark, ahead)
         known = reached if reached > -END_OF_TIME else None
         rows = [*output_rows(output), *map(reject_row, blocks[_REJECTS]), state_row(number, len(after), known, events)]
-        rows.extend(self._summary_rows(blocks[_SUMMARY], watermark, reached))
+        rows.extend(self._summary_rows(plan, blocks[_SUMMARY], watermark, reached))
         yield pd.DataFrame(rows, columns=_OUTPUT_ARROW.names)
         settle_memory()
 
-    def _summary_rows(self, summaries: list[bytes], before: int, after: int) -> Iterator[OutputRow]:
+    def _summary_rows(self, plan: StreamPlan, summaries: list[bytes], before: int, after: int) -> Iterator[OutputRow]:
         """The number of rows that the tasks of the batch have read, and a jump of the watermark."""
         tasks = [json.loads(summary) for summary in summaries]
         if tasks:
             yield OutputRow(READ, 0, sum(task["read"] for task in tasks), b"")
         newest = max((Newest(**task["newest"]) for task in tasks if task["newest"]), key=_TICKS, default=None)
-        jump = Jump.between(before, after, self.plan.window, newest) if before > -END_OF_TIME else None
+        jump = Jump.between(before, after, plan.window, newest) if before > -END_OF_TIME else None
         if jump is not None:
             yield OutputRow(JUMPS, 0, 1, jump.to_json())
 
@@ -156,20 +184,20 @@ _TICKS = attrgetter("ticks")
 class Drain:
     """The output that buckets would have if no event came any more; their states do not change."""
 
-    plan: StreamPlan
-    fingerprint: str
+    version: Version
 
-    def without_events(self, answered: Collection[int]) -> list[OutputRow]:
-        """The summaries of the queries that no bucket answered, since none has seen an event."""
-        context = _context(self.plan, self.fingerprint)
-        found = [Bucket.new(context, number).step([], END_OF_TIME) for number in sorted(self.plan.summing)]
-        return [row for output in found for row in output_rows(output) if row.query not in answered]
+    def without_events(self, called: Collection[int]) -> list[OutputRow]:
+        """The summaries of the buckets that have no state, since none of their queries has seen an event."""
+        context = self.version.context
+        numbers = sorted(context.plan.summing - {*called})
+        return [row for number in numbers for row in output_rows(Bucket.new(context, number).step([], END_OF_TIME))]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = _context(self.plan, self.fingerprint)
+        context = self.version.context
         for batch in batches:
             for data in batch.column(0).to_pylist():
-                rows = output_rows(Bucket.load(context, data).step([], END_OF_TIME))
+                bucket = Bucket.load(context, data)
+                rows = [*output_rows(bucket.step([], END_OF_TIME)), state_row(bucket.number, 0, None, 0)]
                 columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
                 arrays = [pa.array(c, f.type) for c, f in zip(columns, _OUTPUT_ARROW, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=_OUTPUT_ARROW)

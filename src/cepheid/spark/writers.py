@@ -18,7 +18,7 @@ from cepheid.streaming.storage import Directory
 @dataclass(frozen=True, slots=True)
 class BatchDirectories:
     """A directory for each batch, `batch=12`, which the same batch replaces when it is run again after a crash. Spark
-    reads all of them as one table with a column `batch`."""
+    reads all of them as one table with a column `batch`. Several tables have a directory each."""
 
     path: str
     format: str
@@ -37,5 +37,6 @@ class BatchDirectories:
             ) from problem
         return cls(path, format, open_directory(path, session))
 
-    def __call__(self, matches: DataFrame, batch_id: int) -> None:
-        matches.write.format(self.format).mode("overwrite").save(f"{self.path.rstrip('/')}/batch={batch_id}")
+    def __call__(self, matches: DataFrame, batch_id: int, table: str = "") -> None:
+        parts = [self.path.rstrip("/"), *([table] if table else []), f"batch={batch_id}"]
+        matches.write.format(self.format).mode("overwrite").save("/".join(parts))

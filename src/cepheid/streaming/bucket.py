@@ -10,7 +10,7 @@ released.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid.codegen.columns import MASK, attribute
+from cepheid.deploy.families import VERSION
 from cepheid.engine import oracle
 from cepheid.engine.adaptation import Kernels, caught_up
 from cepheid.engine.derivation import Evaluating, GraphRun, Wiring
@@ -29,9 +30,8 @@ from cepheid.engine.prepare import Prepared
 from cepheid.engine.stepping import Stepper
 from cepheid.engine.summary import Summary, merged_row, part_of
 from cepheid.errors import Explosion
-from cepheid.io.inputs import Columns
-from cepheid.io.rows import START, TIME, TYPE, Rows
-from cepheid.io.source import readable, types_column
+from cepheid.io.rows import START, TIME, Rows
+from cepheid.io.source import readable
 from cepheid.kernels.registry import kernel_for
 from cepheid.optimize.adapt import Switch, horizon, same_work
 from cepheid.optimize.distribution import may_drop
@@ -42,60 +42,21 @@ from cepheid.streaming import graph_state
 from cepheid.streaming import state as stream_state
 from cepheid.streaming.adaptation import Adapted, rearranged
 from cepheid.streaming.compact import read_arrays, read_rows, write_arrays, write_rows
+from cepheid.streaming.families import StreamGroup
 from cepheid.streaming.order import by_time, settled
 from cepheid.streaming.pack import joined
-from cepheid.streaming.plan import StreamPlan, StreamQuery, mask_column
-
-
-@dataclass(frozen=True, slots=True)
-class RetainedRows(Rows):
-    """The released events that a later match may still contain. `first` is the position of the first of them."""
-
-    table: pa.RecordBatch
-    first: int
-    columns: Columns
-
-    def ticks(self, positions: Array) -> Array:
-        times: Array = np.asarray(self.table.column(TIME))[positions - self.first]
-        return times
-
-    def starts(self, positions: Array) -> Array | None:
-        if START not in self.table.schema.names:
-            return None
-        starts: Array = np.asarray(self.table.column(START))[positions - self.first]
-        return starts
-
-    def take(self, names: Sequence[str], positions: pa.Array) -> pa.RecordBatch:
-        stored = [name for name in names if name != TYPE]
-        taken = self.table.select(stored).take(pc.subtract(positions, self.first))
-        if TYPE not in names:
-            return taken
-        types = self.table.take(pc.subtract(positions, self.first))
-        return taken.append_column(TYPE, types_column(types, self.columns)).select(list(names))
-
-    def first_of_time(self, positions: Array) -> Array:
-        times = np.asarray(self.table.column(TIME))
-        first: Array = self.first + np.searchsorted(times, times[positions - self.first])
-        return first
-
-    def after(self, position: int, retains_ties: bool = False) -> RetainedRows:
-        """Without the rows before a position. Rows of its time stay, if equal events are counted."""
-        cut = min(max(position - self.first, 0), self.table.num_rows)
-        if retains_ties and cut < self.table.num_rows:
-            cut = int(self.first_of_time(np.array([self.first + cut]))[0]) - self.first
-        return replace(self, table=self.table.slice(cut), first=self.first + cut)
-
-    @property
-    def end(self) -> int:
-        return self.first + int(self.table.num_rows)
+from cepheid.streaming.plan import StreamPlan, StreamQuery, state_schema, with_schema
+from cepheid.streaming.retained import RetainedRows
 
 
 @dataclass(frozen=True, slots=True)
 class BucketOutput:
-    """The output of a bucket for one batch: late events, and the matches of each query by its number."""
+    """The output of a bucket for one batch: late events, and the rows of matches by the number of their table."""
 
     late: pa.RecordBatch | None
     matches: list[tuple[int, pa.RecordBatch]]
+    counts: dict[str, int] = field(default_factory=dict)
+    """The number of matches of each query that has some, by its name."""
     switches: list[tuple[int, Switch]] = field(default_factory=list)
     """The plans that changed, by the number of their query."""
     dropped: list[tuple[int, str]] = field(default_factory=list)
@@ -156,6 +117,8 @@ class Bucket:
     """The keys whose events a query ignores, since one of them completed too many matches."""
     newly_dropped: list[tuple[int, str]] = field(default_factory=list)
     """Those of the batch at hand, with the reason."""
+    families: bytes = b""
+    """The state of the families of its key."""
     summaries: dict[int, Summary] = field(default_factory=dict)
     """For each query that returns a summary which its kernel does not compute, that of the matches so far."""
 
@@ -172,6 +135,10 @@ class Bucket:
     def queries(self) -> list[tuple[int, StreamQuery]]:
         return [(number, self.plan.queries[number]) for number in self.plan.sharing(self.number)]
 
+    @property
+    def group(self) -> StreamGroup | None:
+        return self.plan.group_of(self.number)
+
     # --- a batch ------------------------------------------------------------------------------------------------------
 
     def step(self, arrived: Sequence[pa.RecordBatch], watermark: int, ahead: int = -END_OF_TIME) -> BucketOutput:
@@ -185,15 +152,42 @@ class Bucket:
             self.last = int(released.column(TIME)[-1].as_py())
             self.rows = replace(self.rows, table=joined([self.rows.table, released]))
         matches: list[tuple[int, pa.RecordBatch]] = []
+        counts: Counter[str] = Counter()
         if watermark > self.watermark or released.num_rows:
             oldest = [self.rows.end]
             for number, query in self.queries:
                 outputs, needed_from = self._evaluate(number, query, released, watermark)
-                matches.extend((number, output) for output in outputs)
+                for output in outputs:
+                    counts.update(dict.fromkeys(query.names, output.num_rows))
+                    matches.extend((query.table, rows) for rows in query.rows(output))
                 oldest.append(needed_from)
-            self.rows = self.rows.after(min(oldest), any(query.counts_equals for _, query in self.queries))
+            if self.group is not None:
+                oldest.append(self._by_families(self.group, released, watermark, matches, counts))
+            self.rows = self.rows.after(min(oldest), self.plan.counts_equals(self.number))
             self.watermark = watermark
-        return BucketOutput(late, matches, self.switches, self.newly_dropped)
+        return BucketOutput(late, matches, dict(counts), self.switches, self.newly_dropped)
+
+    def _by_families(
+        self,
+        group: StreamGroup,
+        released: pa.RecordBatch,
+        watermark: int,
+        matches: list[tuple[int, pa.RecordBatch]],
+        counts: Counter[str],
+    ) -> int:
+        """Adds the matches of families; returns the position of the first row that they still need."""
+        running = group.restored(self.families, self.rows.end - released.num_rows)
+        events = self.plan.reader.typed_batch(released, group.read) if released.num_rows else None
+        last = END_OF_TIME if watermark == END_OF_TIME else watermark - 1
+        for found in group.matches(running, events, last):
+            for table, rows, names in group.rows(found, self.rows):
+                matches.append((table, rows))
+                counts.update(names)
+        if watermark == END_OF_TIME:
+            self.families = b""
+            return self.rows.end
+        self.families = group.saved(running, self.last)
+        return min(running.oldest, self.rows.end) if self.families else self.rows.end
 
     def _take_in(self, arrived: Sequence[pa.RecordBatch], watermark: int) -> pa.RecordBatch | None:
         arrived = [events for events in arrived if events.num_rows]
@@ -218,8 +212,13 @@ class Bucket:
         """The events that can bind a variable of some query; None where all may."""
         if not all(query.prepared.graph is not None or may_drop(query.prepared.plan) for _, query in self.queries):
             return None
-        columns = [np.asarray(events.column(mask_column(number))) for number, _ in self.queries]
-        relevant: Array = np.logical_or.reduce([column != 0 for column in columns])
+        columns = [np.asarray(events.column(query.mask)) != 0 for _, query in self.queries]
+        if self.group is not None:
+            known = self.group.relevant(events, self.plan.reader.columns)
+            if known is None:
+                return None
+            columns.append(known)
+        relevant: Array = np.logical_or.reduce(columns) if columns else np.zeros(events.num_rows, bool)
         return relevant
 
     def _release(self, watermark: int) -> pa.RecordBatch:
@@ -338,6 +337,8 @@ class Bucket:
         released: pa.RecordBatch,
         watermark: int,
     ) -> list[pa.RecordBatch]:
+        if query.since and VERSION in released.schema.names:
+            released = released.filter(pc.greater_equal(released.column(VERSION), query.since))
         if number in self.dropped:
             released = self._without_dropped(number, query, released)
             for one in (*(node.run for node in running.nodes), output):
@@ -383,7 +384,7 @@ class Bucket:
         names = query.read_by_kernel(self.plan.reader.schema)
         times = [name for name in (TIME, START) if name in rows.schema.names]
         arrays = [*(readable(rows.column(name)) for name in names), *map(rows.column, times)]
-        masks = rearranged(rows.column(mask_column(number)), query.prepared.plan, self._plan_in_use(number))
+        masks = rearranged(rows.column(query.mask), query.prepared.plan, self._plan_in_use(number))
         if number in self.dropped:
             masks = pc.if_else(self._is_dropped(number, query, rows), pa.scalar(0, masks.type), masks)
         return pa.RecordBatch.from_arrays([*arrays, masks], names=[*names, *times, MASK])
@@ -513,7 +514,7 @@ class Bucket:
         """Whether the state is that of a new bucket."""
         sums_up = any(query.sums_up for _, query in self.queries)
         has_rows = self.waiting.num_rows or self.rows.table.num_rows
-        return not (has_rows or self.memory or self.output_counts or self.dropped or sums_up)
+        return not (has_rows or self.memory or self.families or self.output_counts or self.dropped or sums_up)
 
     def save(self) -> bytes:
         rows, waiting = self.rows.table, self.waiting
@@ -521,47 +522,56 @@ class Bucket:
         if waiting.num_rows:
             oldest.append(pc.min(waiting.column(TIME)).as_py())
         numbers = sorted(self.memory)
+        names = {number: query.id for number, query in self.queries}
         header: dict[str, Any] = {
             "fingerprint": self.context.fingerprint,
             "bucket": self.number,
             "watermark": self.watermark,
             "last": self.last,
             "first": self.rows.first,
-            "outputs": {str(number): count for number, count in self.output_counts.items()},
-            "queries": numbers,
-            "plans": {str(number): adapted.to_data() for number, adapted in self.adapted.items()},
-            "dropped": {str(number): sorted(keys) for number, keys in self.dropped.items()},
-            "summaries": {str(number): summary.to_data() for number, summary in self.summaries.items()},
+            "columns": self.context.retained_schema.names,
+            "outputs": {names[number]: count for number, count in self.output_counts.items()},
+            "queries": [names[number] for number in numbers],
+            "plans": {names[number]: adapted.to_data() for number, adapted in self.adapted.items()},
+            "dropped": {names[number]: sorted(keys) for number, keys in self.dropped.items()},
+            "summaries": {names[number]: summary.to_data() for number, summary in self.summaries.items()},
             "waiting": waiting.num_rows,
             "retained": rows.num_rows,
             "oldest": min(oldest, default=None),
         }
-        parts = [write_rows(waiting), write_rows(rows), *(part for number in numbers for part in self.memory[number])]
-        return stream_state.write(header, parts)
+        memory = [part for number in numbers for part in self.memory[number]]
+        return stream_state.write(header, [write_rows(waiting), write_rows(rows), self.families, *memory])
 
     @classmethod
     def load(cls, context: BucketContext, data: bytes) -> Bucket:
+        """The state of queries that are no longer there is dropped; that of new ones begins here."""
         saved = stream_state.read(data, context.fingerprint)
-        header, (waiting, rows, *memory) = saved.header, saved.parts
+        header, (waiting, rows, families, *memory) = saved.header, saved.parts
+        plan, number = context.plan, header["bucket"]
+        schema = state_schema(header["columns"], plan.reader.schema)
+        known = {plan.queries[n].id: n for n in plan.sharing(number)}
+        of = {name: {known[key]: data for key, data in header[name].items() if key in known} for name in _BY_QUERY}
+        retained = RetainedRows(
+            with_schema(read_rows(rows, schema), context.retained_schema), header["first"], plan.reader.columns
+        )
         return cls(
             context,
-            header["bucket"],
-            read_rows(waiting, context.retained_schema),
-            RetainedRows(read_rows(rows, context.retained_schema), header["first"], context.plan.reader.columns),
+            number,
+            with_schema(read_rows(waiting, schema), context.retained_schema),
+            retained,
             header["watermark"],
             header["last"],
-            {int(number): count for number, count in header["outputs"].items()},
-            {number: (memory[2 * i], memory[2 * i + 1]) for i, number in enumerate(header["queries"])},
-            {
-                int(number): Adapted.of_data(context.plan.queries[int(number)].prepared, data)
-                for number, data in header["plans"].items()
-            },
-            dropped={int(number): set(keys) for number, keys in header.get("dropped", {}).items()},
-            summaries={
-                int(number): Summary.of_data(context.plan.queries[int(number)].prepared.query, data)
-                for number, data in header.get("summaries", {}).items()
-            },
+            of["outputs"],
+            {known[q]: (memory[2 * i], memory[2 * i + 1]) for i, q in enumerate(header["queries"]) if q in known},
+            {n: Adapted.of_data(plan.queries[n].prepared, data) for n, data in of["plans"].items()},
+            dropped={n: set(keys) for n, keys in of["dropped"].items()},
+            families=families if plan.group_of(number) is not None else b"",
+            summaries={n: Summary.of_data(plan.queries[n].prepared.query, d) for n, d in of["summaries"].items()},
         )
+
+
+_BY_QUERY = ("outputs", "plans", "dropped", "summaries")
+"""The parts of the header that are by query."""
 
 
 # --- keys and limits --------------------------------------------------------------------------------------------------

@@ -15,14 +15,17 @@ import socket
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import IO, Any
 
 from cepheid.errors import InputProblem, shown
 from cepheid.io.stream_rows import RESUME
 from cepheid.streaming.integrity import SparkFiles
+from cepheid.streaming.plan import StreamPlan
 from cepheid.streaming.sinks import require_empty
 from cepheid.streaming.state import STATE_FORMAT
 from cepheid.streaming.storage import Directory, LocalDirectory
+from cepheid.streaming.versions import SavedVersion
 from cepheid.version import __version__
 
 OWN_DIRECTORY = "_cepheid"
@@ -30,6 +33,10 @@ _STREAM, _OWNER, _LOCK = "stream.json", "owner.json", "lock"
 _CHECKSUM = "checksum"
 DIRECTORY = "directory"
 """The resolved path of the input, in the description of the input."""
+REQUESTS = "requests"
+"""The directory of requests to change the queries."""
+VERSIONS = "versions"
+"""The versions of the queries, in the description."""
 OUTPUTS = "outputs"
 """The paths of the outputs, in the description."""
 _NEW_ONE = "use a new checkpoint directory, or the query and options that this one was written with"
@@ -98,6 +105,35 @@ class Checkpoint(SparkFiles):
                 expected=f"the stream that wrote it, with Cepheid {known['cepheid']} (this is {__version__})",
                 hint=_NEW_ONE,
             )
+
+    # --- versions -----------------------------------------------------------------------------------------------------
+
+    @property
+    def next_batch(self) -> int:
+        """The first batch that has no events yet. One that has is repeated with the queries that it had."""
+        return max(self.batches("offsets"), default=-1) + 1
+
+    def versions(self) -> list[SavedVersion]:
+        """The versions that a batch may still need, the newest last; none for a new checkpoint."""
+        known = self.description()
+        try:
+            saved = [] if known is None else [SavedVersion.of_data(data) for data in known.get(VERSIONS, ())]
+        except (LookupError, TypeError) as problem:
+            raise self.damaged_description("it does not describe the queries") from problem
+        following = max(self.batches("commits"), default=-1) + 1
+        needed = [one for one, later in pairwise(saved) if later.first_batch > following]
+        return [*needed, *saved[-1:]]
+
+    def record_version(self, plan: StreamPlan, first_batch: int) -> None:
+        """Stores a version that holds from a batch on. It replaces one that no batch had."""
+        known = self.description()
+        assert known is not None, "a stream that changes has started"
+        versions = [
+            *(one for one in self.versions() if one.first_batch < first_batch),
+            SavedVersion.of(plan, first_batch),
+        ]
+        data = [one.to_data() for one in versions]
+        self._write({**known, "stream": plan.description(), **plan.for_inspection(), VERSIONS: data})
 
     def require_outputs(self, directories: Iterable[Directory]) -> None:
         """Refuses a directory with output that is not of this stream."""

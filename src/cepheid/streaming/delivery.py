@@ -25,7 +25,7 @@ from cepheid.streaming.sinks import Sink
 from cepheid.streaming.storage import Directory
 
 MATCHES, LATE, REJECTS, STATES, SWITCHES = "matches", "late", "rejects", "states", "switches"
-READ, JUMPS, DROPPED = "read", "jumps", "dropped"
+READ, JUMPS, DROPPED, COUNTS = "read", "jumps", "dropped", "counts"
 
 
 _LOG = logging.getLogger("cepheid.stream")
@@ -34,7 +34,7 @@ _LOG = logging.getLogger("cepheid.stream")
 class OutputRow(NamedTuple):
     kind: str
     query: int
-    """The number of the query; of the bucket for STATES."""
+    """The number of the query; of the table for MATCHES, of the bucket for STATES."""
     number: int
     """The number of rows in the block, or of rows read for READ; of bytes for STATES, of events for SWITCHES."""
     block: bytes
@@ -42,6 +42,8 @@ class OutputRow(NamedTuple):
 
 def output_rows(output: BucketOutput) -> list[OutputRow]:
     rows = [OutputRow(MATCHES, number, batch.num_rows, to_bytes(batch)) for number, batch in output.matches]
+    if output.counts:
+        rows.append(OutputRow(COUNTS, 0, sum(output.counts.values()), json.dumps(output.counts).encode()))
     if output.late is not None:
         rows.append(OutputRow(LATE, 0, output.late.num_rows, to_bytes(output.late)))
     for number, switch in output.switches:
@@ -62,34 +64,43 @@ def state_row(bucket: int, size: int, watermark: int | None, events: int) -> Out
 
 @dataclass(frozen=True, slots=True)
 class Sinks:
-    """The sinks of a stream: for each query by name those of its matches, for late events, and for rejects."""
+    """The sinks of a stream: of its matches, for late events, and for rejects."""
 
-    matches: Mapping[str, Sequence[Sink]]
+    matches: Sequence[Sink] = ()
     late: Sequence[Sink] = ()
     rejects: Sequence[Sink] = ()
 
     def directories(self) -> list[Directory]:
         """The directories of all outputs."""
-        sinks = (*(sink for sinks in self.matches.values() for sink in sinks), *self.late, *self.rejects)
-        return [directory for sink in sinks for directory in sink.directories()]
+        return [directory for sink in (*self.matches, *self.late, *self.rejects) for directory in sink.directories()]
 
     def forget_matches(self, batch: str) -> None:
-        for sink in (sink for sinks in self.matches.values() for sink in sinks):
+        for sink in self.matches:
             sink.forget(batch)
 
     def deliver(self, plan: StreamPlan, batch: str, rows: Sequence[OutputRow]) -> dict[str, int]:
         """Writes the rows of a batch to their sinks; returns the number of matches of each query."""
-        counted = {}
-        for number, query in enumerate(plan.queries):
-            blocks = [row.block for row in rows if row.kind == MATCHES and row.query == number]
-            found = _table(blocks, query.output_schema)
-            counted[query.name] = found.num_rows
-            for sink in self.matches.get(query.name, ()):
-                sink.write(batch, query.shaped(found))
+        blocks: dict[int, list[bytes]] = {}
+        for row in rows:
+            if row.kind == MATCHES:
+                blocks.setdefault(row.query, []).append(row.block)
+        for number, table in enumerate(plan.tables):
+            for sink in self.matches if number in blocks else ():
+                sink.write(batch, _table(blocks[number], table.schema), table.name)
         late = [row.block for row in rows if row.kind == LATE]
         _write(self.late, batch, late, plan.packed_schema(), plan.shown_names)
         _write(self.rejects, batch, [row.block for row in rows if row.kind == REJECTS], REJECT_SCHEMA)
-        return counted
+        return counted_matches(plan, rows)
+
+
+def counted_matches(plan: StreamPlan, rows: Iterable[OutputRow]) -> dict[str, int]:
+    """The number of matches of each query in a batch."""
+    counted = dict.fromkeys(plan.names, 0)
+    for row in rows:
+        if row.kind == COUNTS:
+            for name, number in json.loads(row.block).items():
+                counted[name] += number
+    return counted
 
 
 def _write(

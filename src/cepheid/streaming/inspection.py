@@ -18,6 +18,7 @@ from cepheid.streaming import state as stream_state
 from cepheid.streaming.checkpoint import Checkpoint
 from cepheid.streaming.compact import read_rows
 from cepheid.streaming.pack import joined
+from cepheid.streaming.plan import state_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def decoded(checkpoint: Checkpoint, states: Iterable[bytes]) -> StreamState:
             f"`{path}` is not the checkpoint of a stream", expected="the checkpoint directory of a stream"
         )
     described = description["stream"]
-    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(description["retained"])))
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(description["columns"])))
     buckets = sorted((_bucket(data, schema, described) for data in states), key=lambda bucket: bucket.bucket)
     return StreamState(described["queries"], bool(description["timestamps"]), tuple(buckets))
 
@@ -71,9 +72,9 @@ def decoded(checkpoint: Checkpoint, states: Iterable[bytes]) -> StreamState:
 def _bucket(data: bytes, schema: pa.Schema, described: Mapping[str, Any]) -> BucketState:
     header = stream_state.read_header(data)
     saved = stream_state.read(data, header["fingerprint"])
+    schema = state_schema(header["columns"], schema)
     rows = joined([read_rows(part, schema) for part in saved.parts[:2]])
-    keys = list(dict.fromkeys(tuple(key) for key in described["keys"].values()))
-    key = keys[header["bucket"] // described["buckets"]]
+    key = described["keys"][header["bucket"] // described["buckets"]]
     return BucketState(
         header["bucket"],
         len(data),

@@ -86,6 +86,8 @@ def _with_masks(plan: StreamPlan, events: pa.RecordBatch, ticks: Array) -> pa.Re
     typed = with_type_and_time(readable_rows(events), names, types_column(events, columns), ticks)
     starts = starts_of(events, columns, ticks)
     arrays = [*events.columns, typed.column(TIME), *([] if starts is None else [pa.array(starts)])]
+    if plan.tracks_versions:
+        arrays.append(pa.array(np.full(events.num_rows, plan.version)))
     for query in plan.queries:
         if not query.by_oracle:
             arrays.append(pa.array(_masks(query.prepared, typed)))

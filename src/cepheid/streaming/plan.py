@@ -10,39 +10,32 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from cepheid.binding import require_types
 from cepheid.codegen.columns import MASK
-from cepheid.dialect import Windows
+from cepheid.deploy.deployment import Written
+from cepheid.deploy.families import VERSION
 from cepheid.engine.derivation import Wiring
-from cepheid.engine.detected_at import needs_later_events
-from cepheid.engine.gather import Gatherer, with_types
-from cepheid.engine.oracle import derived_columns, made_batch, makes_output
-from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, is_alone, prepare, require_used
-from cepheid.engine.run import objects_of
-from cepheid.engine.shapes import EVENTS, EVENTS_ONLY, FLAT, LONG, OutputOptions, shaped
+from cepheid.engine.oracle import derived_columns
+from cepheid.engine.prepare import Prepared, is_alone
+from cepheid.engine.shapes import EVENTS
 from cepheid.engine.spread import spread
-from cepheid.errors import InputProblem, NotAvailable, did_you_mean, listing, shown
-from cepheid.events import Schema
 from cepheid.expr import Aggregate
-from cepheid.io.inputs import Columns
 from cepheid.io.rows import ROW, START, TIME
-from cepheid.io.source import Attributes, columns_read
-from cepheid.io.stream_files import StreamFiles
-from cepheid.kernels.successor.failures import shows_failures
-from cepheid.lang import to_text
-from cepheid.logic import normal_form
-from cepheid.optimize.distribution import Keyed
-from cepheid.optimize.windows import lag, operator_windows
-from cepheid.pattern import Kleene, Query, walk
-from cepheid.physical import REFERENCE, Plan
+from cepheid.io.source import columns_read
+from cepheid.lang import AUTO
+from cepheid.optimize.distribution import may_drop
+from cepheid.pattern import Kleene, walk
+from cepheid.physical import REFERENCE
 from cepheid.streaming.ahead import AheadLimit
-from cepheid.streaming.reader import FileReader, Reader
+from cepheid.streaming.families import StreamGroup
+from cepheid.streaming.outputs import OutputTable, StreamOutput
+from cepheid.streaming.reader import Reader
 from cepheid.streaming.state import STATE_FORMAT
 from cepheid.streaming.time import EventTime
 
@@ -50,22 +43,25 @@ ONE_BUCKET: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class StreamQuery:
-    """One query of a stream. `prepared` is without its kernel, which every worker makes for itself."""
+class StreamQuery(StreamOutput):
+    """A query with a kernel of its own. Equal queries that show the same columns are one."""
 
-    name: str
-    prepared: Prepared
-    gatherer: Gatherer | None
-    """None where the output is not made of input columns: lines of JSON, or derived events."""
-    key: tuple[str, ...]
-    lag: int
+    key: tuple[str, ...] = ONE_BUCKET
+    lag: int = 0
     """Ticks after its end at which a match of the oracle is certain."""
-    horizon: int | None
+    horizon: int | None = None
     """Ticks before the watermark from which on events can still matter to the oracle; None: all of them."""
     arrays: tuple[str, ...] = ()
     """The arrays of the kernel's state; a version with other arrays cannot read it."""
-    shape: str = EVENTS
-    """The shape of the output."""
+    id: str = ""
+    """Names its state: by its content, where there may be several queries."""
+    since: int = 0
+    """The version of the deployment that it was added with."""
+
+    @property
+    def mask(self) -> str:
+        """The column with a bit for each variable that the event can bind."""
+        return f"{MASK}{self.id}"
 
     @property
     def by_oracle(self) -> bool:
@@ -113,33 +109,29 @@ class StreamQuery:
         return by_position or closes or self.by_oracle or ranks
 
     @property
-    def counts_equals(self) -> bool:
-        """Whether events may be identified by their number among equal ones."""
-        ids = self.prepared.match_ids
-        return ids is not None and not ids.is_carried and ids.columns != (ids.events.column,)
-
-    @property
-    def event_columns(self) -> Collection[str]:
-        """The columns of the output that hold events."""
-        return objects_of(self.prepared).types
-
-    def shaped(self, matches: pa.Table) -> pa.Table:
-        """The output of a batch in the shape that the user asked for."""
-        if self.shape == EVENTS:
-            return matches
-        batches = iter(matches.to_batches())
-        schema, made = shaped(matches.schema, batches, self.event_columns, self.shape, is_numbered=False)
-        return pa.Table.from_batches(made, schema)
-
-    @property
-    def output_schema(self) -> pa.Schema:
-        return made_batch(self.prepared, []).schema if self.gatherer is None else self.gatherer.schema
+    def may_begin_later(self) -> bool:
+        """Whether it can ignore events that arrived before it was added."""
+        return not self.by_oracle and (self.prepared.graph is not None or may_drop(self.prepared.plan))
 
     def read_by_kernel(self, schema: pa.Schema) -> list[str]:
         if self.prepared.graph is not None:
             return list(self.wiring(schema).input_columns)
         plan = self.prepared.plan
         return columns_read([*plan.read, *(plan.key if plan.counts_events else ())], schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """What a version of a stream has from those before it."""
+
+    keys: tuple[tuple[str, ...], ...] = ()
+    version: int = 0
+    """The number of versions before it."""
+    identity: str = ""
+    """The fingerprint of the first version, which all others have too."""
+
+
+FIRST = Lineage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +151,48 @@ class StreamPlan:
     """How far ahead an event may be; None: any time."""
     drops_keys: bool = False
     """Whether a key with too many matches is dropped; otherwise the stream fails."""
+    groups: tuple[StreamGroup, ...] = ()
+    """The families of each key."""
+    keys: tuple[tuple[str, ...], ...] = ()
+    """The keys that events are spread by; the queries of one key see the same buckets. A key keeps its number for the
+    lifetime of a stream."""
+    tables: tuple[OutputTable, ...] = ()
+    entries: tuple[Entry, ...] = ()
+    """All queries, in their order."""
+    version: int = 0
+    """The number of changes before it."""
+    identity: str = ""
+    """The fingerprint of the first version, which all others have too."""
 
     @property
-    def keys(self) -> tuple[tuple[str, ...], ...]:
-        """The keys that events are spread by; the queries of one key see the same buckets."""
-        return tuple(dict.fromkeys(query.key for query in self.queries))
+    def names(self) -> list[str]:
+        return [entry.name for entry in self.entries]
+
+    @property
+    def next_lineage(self) -> Lineage:
+        """Of the version after it."""
+        return Lineage(self.keys, self.version + 1, self.fingerprint())
+
+    @property
+    def is_several(self) -> bool:
+        """Whether there may be several queries: rows then have the name of theirs."""
+        return not (len(self.tables) == 1 and not self.tables[0].name)
+
+    @property
+    def tracks_versions(self) -> bool:
+        """Whether a query was added later, and does not see the events before."""
+        return any(entry.since for entry in self.entries)
+
+    def group_of(self, bucket: int) -> StreamGroup | None:
+        """The families that read a bucket."""
+        key = self.keys[bucket // self.buckets]
+        return next((group for group in self.groups if group.key == key), None)
+
+    def counts_equals(self, bucket: int) -> bool:
+        """Whether equal events of a bucket are counted."""
+        group = self.group_of(bucket)
+        outputs = [*(self.queries[n] for n in self.sharing(bucket)), *(() if group is None else group.outputs)]
+        return any(output.counts_equals for output in outputs)
 
     @property
     def all_buckets(self) -> int:
@@ -176,7 +205,11 @@ class StreamPlan:
         windows = [query.prepared.query.window for query in self.queries]
         if any(window is None or window.counts_events for window in windows):
             return None
-        return max(int(self.time.clock.ticks(window)) for window in windows if window is not None)
+        of_groups = [group.window for group in self.groups]
+        if None in of_groups:
+            return None
+        known = [int(self.time.clock.ticks(window)) for window in windows if window is not None]
+        return max([*known, *(window for window in of_groups if window is not None)], default=None)
 
     @property
     def summing(self) -> frozenset[int]:
@@ -193,6 +226,12 @@ class StreamPlan:
         names: dict[str, None] = {self.reader.columns.time: None}
         if any(query.ties_matter for query in self.queries):
             names.update(dict.fromkeys(self.order or self.reader.schema.names))
+        for group in self.groups:
+            names.update(dict.fromkeys([*group.read, self.reader.columns.type]))
+            for output in group.outputs:
+                assert output.gatherer is not None
+                ids = output.prepared.match_ids
+                names.update(dict.fromkeys([*output.gatherer.needed(), *(() if ids is None else ids.columns)]))
         for query in self.queries:
             names.update(dict.fromkeys(columns_read(query.key, self.reader.schema)))
             names.update(dict.fromkeys(query.read_by_kernel(self.reader.schema)))
@@ -215,9 +254,10 @@ class StreamPlan:
         return pa.schema([*(self.reader.schema.field(name) for name in self.retained()), *self._own_fields()])
 
     def _own_fields(self) -> list[pa.Field]:
-        masks = [pa.field(mask_column(n), pa.uint64()) for n, query in enumerate(self.queries) if not query.by_oracle]
-        starts = [] if self.reader.columns.start is None else [pa.field(START, pa.int64())]
-        return [pa.field(TIME, pa.int64()), *starts, *masks]
+        starts = [] if self.reader.columns.start is None else [START]
+        versions = [VERSION] if self.tracks_versions else []
+        masks = [query.mask for query in self.queries if not query.by_oracle]
+        return [own_field(name) for name in (TIME, *starts, *versions, *masks)]
 
     # --- the description in a checkpoint ------------------------------------------------------------------------------
 
@@ -225,10 +265,10 @@ class StreamPlan:
         """The properties of a stream that must not change between two runs on one checkpoint."""
         return {
             "state format": STATE_FORMAT,
-            "queries": {query.name: to_text(query.prepared.written) for query in self.queries},
-            "evaluators": {query.name: ", ".join(p.plan.evaluator for p in query.evaluated) for query in self.queries},
-            "kernel state": {query.name: list(query.arrays) for query in self.queries},
-            "keys": {query.name: list(query.key) for query in self.queries},
+            "queries": {entry.name: entry.text for entry in self.entries},
+            "evaluators": {query.id: ", ".join(p.plan.evaluator for p in query.evaluated) for query in self.queries},
+            "kernel state": {query.id: list(query.arrays) for query in self.queries},
+            "keys": [list(key) for key in self.keys],
             "buckets": self.buckets,
             "columns": {name: str(self.reader.schema.field(name).type) for name in self.retained()},
             "type column": self.reader.columns.event_type or self.reader.columns.type,
@@ -242,7 +282,7 @@ class StreamPlan:
     def _output_description(self) -> dict[str, Any]:
         """The columns of the output, if they are not those that every stream has."""
         asked: dict[str, list[str]] = {}
-        for query in self.queries:
+        for query in (*self.queries, *(output for group in self.groups for output in group.outputs[:1])):
             ids = query.prepared.match_ids
             shape = [] if query.shape == EVENTS else [query.shape]
             detection = [] if query.prepared.detection is None else ["detected_at"]
@@ -252,16 +292,24 @@ class StreamPlan:
 
     def for_inspection(self) -> dict[str, Any]:
         """The schema that is needed to decode a state without the queries."""
-        retained = base64.b64encode(self.retained_schema().serialize().to_pybytes()).decode()
-        return {"retained": retained, "timestamps": self.time.clock.is_timestamp}
+        retained = base64.b64encode(self.reader.schema.serialize().to_pybytes()).decode()
+        return {"columns": retained, "timestamps": self.time.clock.is_timestamp}
 
     def fingerprint(self) -> str:
+        if self.identity:
+            return self.identity
         description = json.dumps(self.description(), sort_keys=True)
         return hashlib.blake2b(description.encode(), digest_size=16).hexdigest()
 
     def notes(self) -> list[str]:
         """How each query is divided, and whether its state grows, as text for users."""
         lines = []
+        for group in self.groups:
+            count = f"{len(group.names)} queries in families" if len(group.names) > 1 else group.names[0]
+            by = f"by {', '.join(group.key)} over {self.buckets} buckets" if group.key else "in one bucket, one task"
+            lines.append(f"{count}: {by}")
+            if group.window is None:
+                lines.append(f"{count}: without a time window, the state grows without bound")
         for query in self.queries:
             if query.key:
                 lines.append(f"{query.name}: by {', '.join(query.key)} over {self.buckets} buckets")
@@ -284,125 +332,23 @@ class StreamPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamSource:
-    """A stream before its first event, for `prepare` (see `io.source.SourceDescription`)."""
+class Entry:
+    """A query of a stream, as the checkpoint stores it."""
 
-    reader: Reader
-    attributes: Attributes
-    """The columns of each event type, without those that Cepheid adds."""
-    is_closed: bool = False
-    as_lines: bool = False
-    """Whether an event is output as the JSON line that it was read from."""
-    omits_nulls: bool = False
-    count: None = None
-    epoch_unit: str | None = None
-    """The unit of an integer time column, which the checkpoint stores."""
-
-    seen: tuple[str, ...] | None = None
-    """The event types that have been seen; None where they are not known, or do not matter."""
+    name: str
+    text: str
+    dialect: str = AUTO
+    since: int = 0
 
     @classmethod
-    def of_files(cls, files: StreamFiles, queries: Iterable[Query]) -> StreamSource:
-        seen = tuple(files.layout.attributes)
-        unit = files.layout.clock.unit
-        return cls(FileReader.of(files), files.attributes(queries), as_lines=files.raw, seen=seen, epoch_unit=unit)
+    def of(cls, written: Written) -> Entry:
+        source = written.source
+        dialect = written.dialect if isinstance(source, str) else source.dialect.name
+        return cls(written.name, written.text, dialect, written.since)
 
     @property
-    def schema(self) -> pa.Schema:
-        return self.reader.schema
-
-    @property
-    def columns(self) -> Columns:
-        return self.reader.columns
-
-    def sample(self, names: Sequence[str], size: int) -> None:
-        """No event has arrived yet."""
-
-    def shown_by(self, types: Iterable[str] = ()) -> tuple[str, ...]:
-        """The columns that an event of these types (or any, without types) shows."""
-        if self.as_lines:
-            return (ROW,)
-        wanted = {name for kind in types or self.attributes for name in self.attributes.get(kind, ())}
-        return tuple(name for name in self.schema.names if name in wanted)
-
-
-def plan_stream(
-    queries: Mapping[str, Query],
-    source: StreamSource,
-    watermark: str | int,
-    options: RunOptions = DEFAULT_OPTIONS,
-    *,
-    order: Sequence[str] = (),
-    buckets: int,
-    max_ahead: str | int | None = None,
-    drops_keys: bool = False,
-    output: OutputOptions = EVENTS_ONLY,
-) -> StreamPlan:
-    """`max_ahead` is how far ahead of the wall clock an event may be. With `drops_keys`, a key of which one event
-    completes too many matches is dropped."""
-    require_names(list(queries))
-    require_used(options.params, *queries.values())
-    for name in order:
-        if name not in source.schema.names:
-            raise InputProblem(
-                f"there is no column `{shown(name)}` to order events of the same time by",
-                expected=f"some of {listing(source.schema.names)}",
-                hint=did_you_mean(name, source.schema.names),
-            )
-    for query in queries.values() if source.seen is not None else ():
-        known = [*(source.seen or ()), *(item.name or "" for item in query.inputs)]
-        require_types(query, Schema({kind: {} for kind in known}))
-    if output.shape == LONG and any(query.summarizes for query in queries.values()):
-        raise NotAvailable(f"the shape `{LONG}` of a summary", hint=f"choose the shape `{EVENTS}` or `{FLAT}`")
-    if output.shape == LONG:  # a replay repeats identifiers, but no numbers
-        output = replace(output, match_id=True)
-    prepared = {name: output.of(prepare(query, source, options)) for name, query in queries.items()}
-    planned = tuple(
-        replace(stream_query(name, one, _gatherer(one, source)), shape=output.shape) for name, one in prepared.items()
-    )
-    time = EventTime(next(iter(prepared.values())).clock)
-    ahead = None if max_ahead is None else AheadLimit(time.ticks(max_ahead, "max_ahead"), time.clock)
-    delay, shown_names = time.delay(watermark), source.shown_by()
-    return StreamPlan(planned, source.reader, time, delay, tuple(order), buckets, shown_names, ahead, drops_keys)
-
-
-def _gatherer(prepared: Prepared, source: StreamSource) -> Gatherer | None:
-    if source.as_lines or makes_output(prepared.query):
-        if shows_failures(prepared.plan):
-            raise NotAvailable(
-                "failed detections of events that are output as lines of text",
-                hint="read the events from Parquet, or with a schema",
-            )
-        return None
-    attributes = {var: source.shown_by(role.event_class.types) for var, role in prepared.variables.items()}
-    schema = source.schema if prepared.graph is None else with_types(prepared.input.schema)
-    return Gatherer.of(prepared, schema, source.columns.time, attributes)
-
-
-def stream_query(name: str, prepared: Prepared, gatherer: Gatherer | None) -> StreamQuery:
-    """Adds the stream's key, lag and horizon to a query; refuses a query that has no output before the end of time."""
-    query = prepared.query
-    by_oracle = prepared.plan.evaluator == REFERENCE
-    lag = _lag(query, prepared) if by_oracle and not query.summarizes else 0
-    waits = lag > 0 or (not by_oracle and prepared.plan.ends_with_negation)
-    if query.limit is not None and waits:
-        raise NotAvailable(
-            "LIMIT takes the matches that end first, which is not known in a stream while others wait for a negation",
-            hint="leave LIMIT out, or run the query in batch",
-        )
-    divided = spread(prepared)
-    is_divided = isinstance(divided, Keyed) and query.limit is None and not query.summarizes
-    key = divided.attributes if isinstance(divided, Keyed) and is_divided else ONE_BUCKET
-    feeding = () if prepared.graph is None else tuple(node.prepared for node in prepared.graph.nodes)
-    kernels = [one.kernel for one in (prepared, *feeding) if one.kernel is not None]
-    arrays = tuple(f"{array.name} {array.dtype}" for kernel in kernels for array in kernel.arrays)
-    horizon = _horizon(query, prepared, lag) if by_oracle and not query.summarizes else None
-    others = tuple(other for other in prepared.others if _reads_the_same(other, prepared.plan))
-    shipped = replace(prepared.without_kernels(), others=others)
-    if prepared.graph is not None:
-        shipped = shipped.with_fixed_plans()
-    own_gatherer = None if gatherer is None else replace(gatherer, prepared=shipped)
-    return StreamQuery(name, shipped, own_gatherer, key, lag, horizon, arrays)
+    def written(self) -> Written:
+        return Written(self.name, self.text, self.dialect, self.since)
 
 
 def _window_of(prepared: Prepared) -> int | None:
@@ -413,47 +359,25 @@ def _window_of(prepared: Prepared) -> int | None:
     return None if plan.window is None or plan.counts_events else int(plan.window)
 
 
-def _reads_the_same(other: Plan, plan: Plan) -> bool:
-    """Whether another plan can read the masks and columns of events that were packed for a plan."""
-    return set(other.bits) <= set(plan.bits) and other.columns.keys() <= plan.columns.keys()
+def own_field(name: str) -> pa.Field:
+    """A column of events that the stream adds."""
+    return pa.field(name, pa.uint64() if name.startswith(MASK) else pa.int64())
 
 
-def mask_column(number: int) -> str:
-    """The mask column of a query: a bit for each variable that the event can bind."""
-    return f"{MASK}{number}"
+def state_schema(names: Sequence[str], schema: pa.Schema) -> pa.Schema:
+    """The columns of a state: some of the input, and those that the stream adds."""
+    return pa.schema([schema.field(name) if name in schema.names else own_field(name) for name in names])
 
 
-def require_names(names: Sequence[str]) -> None:
-    for name in names:
-        if not name or not all(part.isalnum() for part in name.replace("-", "_").split("_") if part):
-            raise InputProblem(f"`{shown(name)}` is not a valid name of a query", expected="letters, digits, - and _")
+def with_schema(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows of a state that another version wrote. A query that was added later cannot bind them: its mask is 0."""
+    if rows.schema.names == schema.names:
+        return rows
 
+    def column(field: pa.Field) -> pa.Array:
+        if field.name in rows.schema.names:
+            return rows.column(field.name)
+        is_own = field.name.startswith(MASK) or field.name == VERSION
+        return pa.array(np.zeros(rows.num_rows), field.type) if is_own else pa.nulls(rows.num_rows, field.type)
 
-# --- when the oracle's matches are certain ----------------------------------------------------------------------------
-
-
-def _lag(query: Query, prepared: Prepared) -> int:
-    """The ticks after its end during which a later event may invalidate a match. A derived event is certain no
-    earlier than the match that it comes from."""
-    inner = max((_lag(item, prepared) for item in query.inputs if isinstance(item, Query)), default=0)
-    operators = operator_windows(query, prepared.clock)
-    if operators is not None:
-        return inner + lag(query.pattern, operators)
-    if not needs_later_events(normal_form(query.pattern), True):
-        return inner
-    if query.window is None or query.window.counts_events:
-        raise NotAvailable(
-            "any later event may invalidate a match of this query, so a stream can never output it",
-            hint="bound the negation by WITHIN and a length of time",
-        )
-    return inner - int(-prepared.clock.ticks(query.window) // 1) + 1
-
-
-def _horizon(query: Query, prepared: Prepared, lag: int) -> int | None:
-    """Two windows before the watermark: an uncertain match began within one, and the events that decide it lie within
-    another. Queries over other queries, and selections that depend on all earlier matches, need all events."""
-    if query.dialect.windows is not Windows.MATCH or query.window is None:
-        return None
-    if query.inputs or query.non_overlapping or query.window.counts_events:
-        return None
-    return 2 * -int(-prepared.clock.ticks(query.window) // 1) + lag + 1
+    return pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)

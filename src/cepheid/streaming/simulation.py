@@ -5,16 +5,18 @@ Every batch starts from serialized states, as after a restart. Spark adds storag
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cepheid.optimize.adapt import Switch
 from cepheid.runtime.kernel import END_OF_TIME
 from cepheid.streaming.ahead import Jump
 from cepheid.streaming.bucket import Bucket, BucketContext
+from cepheid.streaming.outputs import QUERY
 from cepheid.streaming.pack import Packet, pack
 from cepheid.streaming.plan import StreamPlan
 
@@ -23,7 +25,7 @@ from cepheid.streaming.plan import StreamPlan
 class Simulated:
     """The output of a simulated stream: the matches of each query, late events, and rejects."""
 
-    matches: Mapping[str, list[pa.RecordBatch]]
+    matches: dict[str, list[pa.RecordBatch]]
     late: list[pa.RecordBatch]
     rejects: list[pa.RecordBatch]
     states: tuple[int, ...] = ()
@@ -51,7 +53,7 @@ class Simulation:
     jumps: list[Jump] = field(default_factory=list)
 
     def run(self, batches: Iterable[pa.RecordBatch], *, end_of_time: bool = True) -> Simulated:
-        out = Simulated({query.name: [] for query in self.plan.queries}, [], [])
+        out = Simulated({name: [] for name in self.plan.names}, [], [])
         for batch in batches:
             tasks = [pack(self.plan, part, self.now) for part in _parts(batch, self.tasks)]
             self.count += sum(task.count for task in tasks)
@@ -67,6 +69,15 @@ class Simulation:
     @property
     def watermark(self) -> int:
         return self.plan.time.watermark(self.spark_watermark)
+
+    def _by_query(self, matches: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The matches of each query, without the column that names it."""
+        if not self.plan.is_several:
+            yield self.plan.names[0], matches
+            return
+        names, rows = matches.column(QUERY), matches.drop_columns([QUERY])
+        for name in names.unique().to_pylist():
+            yield name, rows.filter(pc.equal(names, name))
 
     def _batch(self, arrived: list[Packet], watermark: int, out: Simulated) -> None:
         context = BucketContext(self.plan)
@@ -86,8 +97,9 @@ class Simulation:
             if output.late is not None:
                 self.used -= output.late.num_rows
                 out.late.append(output.late)
-            for query, matches in output.matches:
-                out.matches[self.plan.queries[query].name].append(matches)
+            for _, matches in output.matches:
+                for name, rows in self._by_query(matches):
+                    out.matches.setdefault(name, []).append(rows)
             out.dropped.extend(reason for _, reason in output.dropped)
             out.switches.extend((self.plan.queries[query].name, switch) for query, switch in output.switches)
             if not bucket.is_empty:

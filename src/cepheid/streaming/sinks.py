@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cepheid.errors import InputProblem, shown
 from cepheid.io.rows import ROW, plain
 from cepheid.io.sinks import TEXT
+from cepheid.streaming.outputs import QUERY, TABLE
 from cepheid.streaming.storage import Directory
 
 FORMATS = ("parquet", "jsonl")
@@ -28,7 +30,8 @@ END_OF_TIME_NAME = "end-of-time"
 class Sink(Protocol):
     """Takes the rows of a batch. A batch may come again, with the same rows and name."""
 
-    def write(self, batch: str, rows: pa.Table) -> None: ...
+    def write(self, batch: str, rows: pa.Table, table: str = "") -> None:
+        """`table` names the table of the rows, where there may be several."""
 
     def forget(self, batch: str) -> None:
         """Removes what a batch wrote."""
@@ -39,28 +42,36 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileSink:
-    """One file for each batch that has rows."""
+    """One file for each batch that has rows; in a directory for each table, where there may be several."""
 
     directory: Directory
     format: str = "parquet"
 
-    def write(self, batch: str, rows: pa.Table) -> None:
+    def write(self, batch: str, rows: pa.Table, table: str = "") -> None:
         if not rows.num_rows:
             return
         content = as_parquet(rows) if self.format == "parquet" else as_json_lines(rows)
-        self.directory.write(f"{batch}.{self.format}", content)
-        self._remove(batch, self.format)  # of a run with another format
+        directory = self.directory.inside(table) if table else self.directory
+        directory.write(f"{batch}.{self.format}", content)
+        self._remove(directory, batch, self.format)  # of a run with another format
 
     def forget(self, batch: str) -> None:
-        self._remove(batch)
+        for directory in with_tables(self.directory):
+            self._remove(directory, batch)
 
     def directories(self) -> Sequence[Directory]:
         return [self.directory]
 
-    def _remove(self, batch: str, kept: str | None = None) -> None:
+    def _remove(self, directory: Directory, batch: str, kept: str | None = None) -> None:
         for format in FORMATS:
             if format != kept:
-                self.directory.remove(f"{batch}.{format}")
+                directory.remove(f"{batch}.{format}")
+
+
+def with_tables(directory: Directory) -> list[Directory]:
+    """A directory of output, and those of its tables."""
+    tables = [name for name in directory.directories() if name.startswith(TABLE)]
+    return [directory, *map(directory.inside, tables)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +81,7 @@ class HookSink:
 
     hook: Callable[[Mapping[str, Any], str], None]
 
-    def write(self, batch: str, rows: pa.Table) -> None:
+    def write(self, batch: str, rows: pa.Table, table: str = "") -> None:
         for row in rows.to_pylist():
             self.hook(row, batch)
 
@@ -87,7 +98,7 @@ def batch_name(batch_id: int) -> str:
 
 # --- directories with output ------------------------------------------------------------------------------------------
 
-_OUTPUT = re.compile(rf"(batch-\d{{12}}|{END_OF_TIME_NAME})\.({'|'.join(FORMATS)})|batch=\d+")
+_OUTPUT = re.compile(rf"(batch-\d{{12}}|{END_OF_TIME_NAME})\.({'|'.join(FORMATS)})|batch=\d+|{TABLE}[0-9a-f]{{8}}")
 
 
 def require_empty(directory: Directory, checkpoint: str) -> None:
@@ -128,9 +139,13 @@ def _shown(value: Any) -> Any:
 # --- reading the output -----------------------------------------------------------------------------------------------
 
 
-def read_rows(directory: Directory) -> pa.Table | None:
-    """All rows that a stream has written to a directory, the batches in order; None before the first."""
-    tables = list(_tables(directory))
+def read_rows(directory: Directory, query: str | None = None) -> pa.Table | None:
+    """All rows that a stream has written to a directory, the batches in order; None before the first. Those of several
+    tables have the columns of all; those of one `query` have its own columns, without its name."""
+    tables = [rows for one in with_tables(directory) for rows in _tables(one)]
+    if query is not None:
+        named = [rows.filter(pc.equal(rows.column(QUERY), query)) for rows in tables if QUERY in rows.schema.names]
+        tables = [rows.drop_columns([QUERY]) for rows in named if rows.num_rows]
     return pa.concat_tables(tables, promote_options="permissive") if tables else None
 
 

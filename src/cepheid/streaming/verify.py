@@ -25,7 +25,8 @@ from cepheid.io.source import Source, TableSource
 from cepheid.io.stream_rows import NUMBER, plain_schema
 from cepheid.lang import parse
 from cepheid.pattern import Query
-from cepheid.streaming.plan import StreamPlan, StreamSource, plan_stream
+from cepheid.streaming.plan import StreamPlan
+from cepheid.streaming.planning import StreamSource, plan_stream
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulation
 

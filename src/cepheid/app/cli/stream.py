@@ -29,8 +29,8 @@ QueryFiles = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FILE",
-        help="The file with the query; may be repeated. All queries share one pass. Each has an output directory "
-        "named after its file.",
+        help="The file with the query; may be repeated. All queries share one pass. Their matches have the name of the "
+        "file in the column `query`.",
     ),
 ]
 
@@ -116,6 +116,7 @@ def stream_command(
     Events are buffered until the watermark has passed them, so that their order of arrival does not matter. Later
     events go to the late output. After a stop or a crash the same command resumes the stream."""
     from cepheid.app.stream_view import View
+    from cepheid.deploy.deployment import Written
     from cepheid.engine.shapes import OutputOptions
     from cepheid.io.inputs import Input
     from cepheid.spark.file_stream import FileStream, StreamPaths
@@ -128,10 +129,11 @@ def stream_command(
         events = replace(events, time_unit=item.time_unit or events.time_unit)
         paths = StreamPaths(item.path, checkpoint, output, late_output, reject_output, format)
         opened = FileStream.open(
-            {name: text.parse() for name, text in written.items()},
+            {name: Written(name, text.parse()) for name, text in written.items()},
             paths,
             item.columns(events.columns),
             events.run_options(adaptive=adaptive, max_matches=max_matches),
+            is_several=len(written) > 1,
             watermark=watermark,
             files_per_batch=files_per_batch,
             schema=schema,
@@ -249,7 +251,7 @@ def _nothing(record: logging.LogRecord) -> bool:
 def _summary(running: RunningStream, to_the_end: bool, paths: Any) -> list[str]:
     totals = running.totals
     lines = [
-        f"{name}: {report.count(number, 'match', 'matches')} in {paths.matches(name, len(totals.matches))}"
+        f"{name}: {report.count(number, 'match', 'matches')} in {paths.output}"
         for name, number in totals.matches.items()
     ]
     if to_the_end:

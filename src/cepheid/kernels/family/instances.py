@@ -490,3 +490,81 @@ def oldest_row(arena: np.ndarray, registers: np.ndarray, recent: np.ndarray, lea
     for at in range(0, registers[RECENTS], RECENT):
         least = min(least, arena[recent[at] + EVENTS])
     return least
+
+
+# --- saved states -----------------------------------------------------------------------------------------------------
+
+
+@entry
+def linked(arena: np.ndarray, top: int, now: int, heads: np.ndarray, queues: np.ndarray, words: np.ndarray) -> int:
+    """`reclaim` for Python; then the time of the next silence is that of the first block of some queue."""
+    return reclaim(arena, top, now, heads, queues, words)
+
+
+@entry
+def renumbered_keys(arena: np.ndarray, top: int, numbers: np.ndarray) -> int:
+    """Numbers the keys that instances have from 0, in their order. `numbers` is -1 for each old number at first, and
+    then the new one. Returns how many there are."""
+    at, count = 0, 0
+    while at < top:
+        key = arena[at + KEY]
+        if key != NONE:
+            if numbers[key] == NONE:
+                numbers[key] = count
+                count += 1
+            arena[at + KEY] = numbers[key]
+        at += arena[at + SIZE]
+    return count
+
+
+@entry
+def carried(
+    arena: np.ndarray,
+    top: int,
+    first_rules: np.ndarray,
+    new_rules: np.ndarray,
+    first_words: np.ndarray,
+    strides: np.ndarray,
+    words: np.ndarray,
+    made: np.ndarray,
+) -> int:
+    """Writes the instances for other rules: the new number of each rule is in `new_rules` (-1: it is gone). The word
+    of a new rule at position p is `first_words` + p * `strides`. Returns the size; an empty `made` only asks for a
+    size that is large enough."""
+    at, to = 0, 0
+    writes = made.shape[0] > 0
+    while at < top:
+        position = arena[at + POSITION]
+        pairs = to + EVENTS + 2 * (position + 1)
+        end = pairs
+        for pair in range(at + EVENTS + 2 * (position + 1), at + arena[at + SIZE], 2):
+            rest = arena[pair + 1]
+            while rest != 0:
+                low = rest & -rest
+                rest ^= low
+                rule = new_rules[first_rules[arena[pair]] + lowest_bit(low)]
+                if rule < 0:
+                    continue
+                if not writes:
+                    end += 2
+                    continue
+                word, bit = first_words[rule] + position * strides[rule], rule % WORD
+                place = pairs
+                while place < end and made[place] != word:
+                    place += 2
+                if place == end:
+                    made[place] = word
+                    made[place + 1] = 0
+                    end += 2
+                made[place + 1] |= 1 << bit
+        if end > pairs:
+            if writes:
+                for i in range(EVENTS, EVENTS + 2 * (position + 1)):
+                    made[to + i] = arena[at + i]
+                row, t = arena[at + EVENTS + position], arena[at + END]
+                completed(made, to, end, position, arena[at + KEY], row, t, words)
+                if arena[at + LATER] != NONE:
+                    made[to + LATER] = to
+            to = end
+        at += arena[at + SIZE]
+    return to

@@ -1,0 +1,80 @@
+"""Changes of a deployment while it runs. A change is made as a whole, or refused and nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from cepheid.deploy.deployment import Written
+from cepheid.deploy.folder import linked, uses_of
+from cepheid.errors import InputProblem, did_you_mean, listing, shown
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The queries to add, to remove and to replace, by name."""
+
+    add: Mapping[str, Written] = field(default_factory=dict)
+    remove: tuple[str, ...] = ()
+    replace: Mapping[str, Written] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.add or self.remove or self.replace)
+
+
+def difference(before: Mapping[str, Written], after: Mapping[str, Written]) -> Change:
+    """The change from some queries to others."""
+    return Change(
+        {name: written for name, written in after.items() if name not in before},
+        tuple(name for name in before if name not in after),
+        {name: w for name, w in after.items() if name in before and w.text.split() != before[name].text.split()},
+    )
+
+
+def changed(
+    queries: Mapping[str, Written], change: Change, version: int, known_types: Collection[str] | None
+) -> dict[str, Written]:
+    """The queries after a change, which takes effect with this version. `known_types` are the event types of the input;
+    None if queries do not use each other. A query that uses one that is replaced begins anew, too."""
+    for name in change.add:
+        if name in queries:
+            raise InputProblem(f"there is a query `{shown(name)}` already", hint="replace it, or choose another name")
+    for name in (*change.remove, *change.replace):
+        if name not in queries:
+            raise InputProblem(
+                f"there is no query `{shown(name)}`",
+                expected=f"one of {listing(queries)}" if queries else None,
+                hint=did_you_mean(name, list(queries)),
+            )
+    doubled = [name for name in change.remove if name in change.replace]
+    if doubled:
+        raise InputProblem(f"the query `{shown(doubled[0])}` is both removed and replaced")
+    new = {name: replace(written, since=version) for name, written in {**change.add, **change.replace}.items()}
+    after = {name: new.get(name, written) for name, written in queries.items() if name not in change.remove}
+    after |= {name: written for name, written in new.items() if name not in after}
+    if not after:
+        raise InputProblem("no query would be left", hint="stop the stream")
+    if known_types is None:
+        return after
+    before_uses, _ = uses_of(queries, known_types)
+    for name in change.remove:
+        users = [user for user, used in before_uses.items() if name in used and user in after and user not in new]
+        if users:
+            raise InputProblem(
+                f"the query `{shown(name)}` is used by {listing(users)}", hint="remove or replace those as well"
+            )
+    _, refused = linked(after, known_types)
+    for name, error in refused.items():
+        raise InputProblem(
+            f"the query `{shown(name)}` is refused: {error.what}", expected=error.expected, hint=error.hint
+        )
+    uses, _ = uses_of(after, known_types)
+    while late := [
+        name for name, used in uses.items() if after[name].since != version and _any_since(after, used, version)
+    ]:
+        after |= {name: replace(after[name], since=version) for name in late}
+    return after
+
+
+def _any_since(queries: Mapping[str, Written], names: Iterable[str], version: int) -> bool:
+    return any(queries[name].since == version for name in names)

@@ -1,0 +1,149 @@
+"""Many queries in a stream, which change while it runs: each finds what the oracle finds in the events that it saw."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cepheid
+from cepheid.deploy.deployment import Written
+from cepheid.engine.prepare import RunOptions
+from cepheid.engine.shapes import OutputOptions
+from cepheid.errors import InputProblem
+from cepheid.io.inputs import Columns
+from cepheid.streaming.plan import FIRST, StreamPlan
+from cepheid.streaming.planning import StreamOptions, StreamSource, plan_queries
+from cepheid.streaming.reader import RowReader
+from cepheid.streaming.simulation import Simulation
+
+from .test_families import eql_rules, sase_rules, streams
+
+OTHERS = [
+    "PATTERN SEQ(t a, u+ b[]) WHERE skip_till_next_match(a, b[]) { [k] AND a.v > 1 } WITHIN 5",
+    "PATTERN t A; !u B; t C WHERE A.v > C.v WITHIN 4",
+    "EVENT SEQ(t a, u b) WHERE a.v < b.v WITHIN 6 RETURN a.v AS x, b.v AS y",
+    "P: EVENT SEQ(t a, t b) WHERE [k] WITHIN 4\n\nQ: EVENT SEQ(P p, u c) WHERE p.a.v = c.v WITHIN 9",
+]
+SCHEMA = pa.schema(
+    [
+        ("type", pa.string()),
+        ("ts", pa.int64()),
+        ("k", pa.int64()),
+        ("v", pa.int64()),
+        ("f", pa.float64()),
+        ("s", pa.string()),
+        ("n", pa.int64()),
+    ]
+)
+
+
+def planned(
+    queries: dict[str, Written], delay: int = 0, before: StreamPlan | None = None, shape: str = "events"
+) -> StreamPlan:
+    source = StreamSource(RowReader(SCHEMA, Columns()), {kind: {f.name: f.type for f in SCHEMA} for kind in "tu"})
+    options = StreamOptions(delay, RunOptions(), ("n",), 3, output=OutputOptions(shape))
+    lineage = FIRST if before is None else before.next_lineage
+    plan, refused = plan_queries(queries, source, options, is_several=True, lineage=lineage)
+    assert not refused, [str(error) for error in refused.values()]
+    return plan
+
+
+def rows_of(batches: list[pa.RecordBatch]) -> Counter[str]:
+    return Counter(json.dumps(row, sort_keys=True, default=str) for batch in batches for row in batch.to_pylist())
+
+
+def expected(text: str, rows: list[dict[str, Any]]) -> Counter[str]:
+    in_order = sorted(rows, key=lambda row: (row["ts"], row["n"]))
+    try:
+        found = cepheid.match(text, pa.Table.from_pylist(in_order, SCHEMA), evaluator="reference")
+    except InputProblem as problem:
+        assert "no event has a type of the query" in problem.what
+        return Counter()
+    return rows_of(found.to_batches())
+
+
+def arriving(data: st.DataObject, table: pa.Table, delay: int) -> list[list[dict[str, Any]]]:
+    """The events in an order that the delay allows, in batches."""
+    rows = [{**row, "n": number} for number, row in enumerate(table.to_pylist())]
+    shift = data.draw(st.lists(st.integers(0, delay), min_size=len(rows), max_size=len(rows)))
+    mixed = [row for _, row in sorted(zip(shift, rows, strict=True), key=lambda item: item[0] + item[1]["ts"])]
+    cuts = sorted({0, len(rows), *data.draw(st.lists(st.integers(0, len(rows)), max_size=4))})
+    return [mixed[a:b] for a, b in itertools.pairwise(cuts)]
+
+
+@given(st.lists(eql_rules() | sase_rules() | st.sampled_from(OTHERS), min_size=1, max_size=6), streams(), st.data())
+@settings(max_examples=40)
+def test_queries_that_come_and_go(texts: list[str], table: pa.Table, data: st.DataObject) -> None:
+    """At every batch queries are added and removed; each state is saved and restored."""
+    delay = data.draw(st.sampled_from([0, 2]))
+    batches = arriving(data, table, delay)
+    names = [f"q{number}" for number in range(len(texts))]
+    since = {name: data.draw(st.integers(0, len(batches) - 1)) if at else 0 for at, name in enumerate(names)}
+    until = {
+        name: data.draw(st.sampled_from([len(batches), since[name] + 1])) if at else 99 for at, name in enumerate(names)
+    }
+    queries: dict[str, Written] = {}
+    plan, found = None, {name: Counter[str]() for name in names}
+    simulation = Simulation(planned({"q0": Written("q0", texts[0])}))
+    for number, rows in enumerate(batches):
+        version = 0 if plan is None else plan.version + 1
+        kept = {name: written for name, written in queries.items() if until[name] > number}
+        new = {
+            name: Written(name, text, since=version)
+            for name, text in zip(names, texts, strict=True)
+            if since[name] == number
+        }
+        if plan is None or new or kept.keys() != queries.keys():
+            queries = {**kept, **new}
+            plan = planned(queries, delay, plan)
+            simulation.plan = plan
+        is_last = number == len(batches) - 1
+        out = simulation.run([pa.RecordBatch.from_pylist(rows, SCHEMA)], end_of_time=is_last)
+        assert not out.late
+        for name, parts in out.matches.items():
+            found[name] += rows_of(parts)
+    for name, text in zip(names, texts, strict=True):
+        seen = [row for part in batches[since[name] : until[name]] for row in part]
+        if until[name] >= len(batches):
+            assert found[name] == expected(text, seen), text
+        else:
+            assert found[name] <= expected(text, seen), text
+
+
+@pytest.mark.parametrize("shape", ["events", "flat", "long"])
+def test_one_table_for_each_set_of_columns(shape: str) -> None:
+    pair = "EVENT SEQ(t a, u b) WHERE [k] AND a.v > {} WITHIN 9"
+    texts = {"one": pair.format(1), "two": pair.format(2), "same": pair.format(1), "third": OTHERS[2]}
+    plan = planned({name: Written(name, text) for name, text in texts.items()}, shape=shape)
+    assert len(plan.tables) == (1 if shape == "long" else 2)
+    assert [table.schema.names[0] for table in plan.tables] == ["query"] * len(plan.tables)
+    (group,) = plan.groups
+    assert sorted(group.names) == ["one", "same", "two"]
+    rows = [{"type": "t", "ts": 1, "k": 1, "v": 2, "n": 0}, {"type": "u", "ts": 2, "k": 1, "v": 5, "n": 1}]
+    out = Simulation(plan).run([pa.RecordBatch.from_pylist(rows, SCHEMA)])
+    events = 2 if shape == "long" else 1
+    assert {name: sum(len(part) for part in parts) for name, parts in out.matches.items()} == {
+        "one": events,
+        "two": 0,
+        "same": events,
+        "third": events,
+    }
+
+
+def test_the_state_of_families_forgets_keys() -> None:
+    text = "EVENT SEQ(t a, u b) WHERE [s] AND a.v > {} WITHIN 9"
+    plan = planned({f"q{n}": Written(f"q{n}", text.format(n)) for n in range(3)})
+    simulation = Simulation(plan)
+    for start in range(0, 4000, 100):
+        rows = [
+            {"type": "tu"[at % 2], "ts": at, "s": f"key {at // 2}", "v": 5, "n": at} for at in range(start, start + 100)
+        ]
+        simulation.run([pa.RecordBatch.from_pylist(rows, SCHEMA)], end_of_time=False)
+    assert max(simulation.sizes[20:]) < 1.5 * max(simulation.sizes[:20])

@@ -1,0 +1,95 @@
+"""Queries that are added, removed and replaced while a Spark stream runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from stream_harness import CLOSURE, COLUMNS, NEGATION, Places, events, expected, write
+
+import cepheid
+from cepheid.deploy.changes import Change
+from cepheid.deploy.deployment import Written
+from cepheid.errors import CepheidError
+from cepheid.spark.hadoop import open_directory
+from cepheid.streaming.checkpoint import REQUESTS, Checkpoint
+from cepheid.streaming.requests import Requests
+
+pytestmark = pytest.mark.spark
+
+PAIR = "EVENT SEQ(A x, B y) WHERE [id] AND x.v > {} WITHIN 60"
+TRIPLE = "SELECT * FROM (A x; B y; C z) WHERE FILTER(x.id = y.id), FILTER(y.id = z.id), (x, z) OCCURS WITHIN 90"
+ROWS = events(3, 500, 6)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    return Places(tmp_path)
+
+
+def start(spark: SparkSession, places: Places, queries: Any) -> Any:
+    places.source.mkdir(parents=True, exist_ok=True)
+    source = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).parquet(str(places.source))
+    return cepheid.stream(queries, source, watermark=0, partitions=2, **places.options())
+
+
+def feed(places: Places, running: Any, part: int) -> None:
+    write(places.source, f"part-{part}.parquet", ROWS[part * 100 : part * 100 + 100])
+    running.process_all()
+
+
+def test_a_query_sees_the_events_from_its_batch_on(spark: SparkSession, places: Places) -> None:
+    """Over a restart with the queries of the checkpoint, and with a batch that is repeated."""
+    running = start(spark, places, {"low": PAIR.format(0.1), "closure": CLOSURE})
+    feed(places, running, 0)
+    running.add({"high": PAIR.format(0.6), "negation": NEGATION})
+    with pytest.raises(CepheidError, match="there is a query `high` already"):
+        running.add({"high": TRIPLE, "other": TRIPLE})
+    with pytest.raises(CepheidError, match="there is no query `hihg`"):
+        running.remove("low", "hihg")
+    assert list(running.queries) == ["low", "closure", "high", "negation"]
+    feed(places, running, 1)
+    requests = Requests(Checkpoint(open_directory(str(places.checkpoint), spark), "c").own.inside(REQUESTS))
+    asked = requests.send(Change(remove=("closure",), replace={"low": Written("low", TRIPLE)}))
+    refused = requests.send(Change(add={"high": Written("high", TRIPLE)}))
+    assert not running.wait(2)
+    answer, other = requests.answered(asked), requests.answered(refused)
+    assert answer is not None and answer.version == 2 and answer.refused is None
+    assert other is not None and "already" in (other.refused or "")
+    feed(places, running, 2)
+    running.stop()
+    # The last batch is repeated: it has the queries that it had.
+    (places.checkpoint / "commits" / "2").unlink()
+    (places.checkpoint / "commits" / ".2.crc").unlink(missing_ok=True)
+    running = start(spark, places, None)
+    running.process_all()
+    running.add({"late": TRIPLE})
+    feed(places, running, 3)
+    feed(places, running, 4)
+    running.stop()
+    running.end_time()
+    for name, text, first in (("low", TRIPLE, 200), ("high", PAIR.format(0.6), 100), ("negation", NEGATION, 100)):
+        found = places.matches(name)
+        wanted = expected(text, ROWS[first:])
+        # Before it was replaced, `low` had found other matches.
+        assert found >= wanted if name == "low" else found == wanted, name
+        assert wanted
+    assert places.matches("late") == expected(TRIPLE, ROWS[300:])
+    assert places.matches("closure") <= expected(CLOSURE, ROWS[:200])
+
+
+def test_other_queries_than_those_of_the_checkpoint_are_refused(spark: SparkSession, places: Places) -> None:
+    running = start(spark, places, {"low": PAIR.format(0.1)})
+    feed(places, running, 0)
+    running.add({"high": PAIR.format(0.6)})
+    running.stop()
+    with pytest.raises(CepheidError, match="belongs to another stream"):
+        start(spark, places, {"low": PAIR.format(0.1)})
+    running = start(spark, places, {"high": PAIR.format(0.6), "low": PAIR.format(0.1)})
+    feed(places, running, 1)
+    running.stop()
+    running.end_time()
+    assert places.matches("low") == expected(PAIR.format(0.1), ROWS[:200])
+    assert places.matches("high") == expected(PAIR.format(0.6), ROWS[100:200])
