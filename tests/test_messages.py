@@ -319,3 +319,49 @@ def test_an_input_without_events_has_no_unit_of_time(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("type,ts\nShelf,01/05/2024 08:00\n")
     found = CliRunner().invoke(app, ["run", f"{SASE} WITHIN 5 minutes", "--input", str(tmp_path / "a.csv")])
     assert "write times as 2024-03-01 08:00:00" in found.stderr and "integer column" not in found.stderr
+
+
+SCRIPT = "source A schema string user\nsource B schema string user\ncomplex Q on A as a, B as b "
+
+
+@pytest.mark.parametrize(
+    ("query", "hint"),
+    [
+        ("EVENT (A a, B b)", "EVENT SEQ(A a, B b)"),
+        ("SELECT * FROM (A a ; B b) WHERE (a, b) OCCURS WITHIN 5 parsecs", "a unit such as seconds"),
+        ("EVENT SEQ(A a, B b) WHERE a.user IS 'x'", "IS tests for NULL only"),
+        ("EVENT SEQ(A a, B b) LIMIT 5 RETURN a.user", "LIMIT stands last: RETURN"),
+        ("PATTERN SEQ(A a, B+ b[]) WHERE { [user] }", "name a strategy before the braces"),
+        ("PATTERN SEQ(A a, B+ b[]) WHERE skip_till_next_match(a, b[]) [user]", "the conditions in braces"),
+        ("PATTERN SEQ(A a, B+ b[]) WHERE skip_till_next_match(a, b[]) { b[i].v > b[i+1].v }", "b[i] and b[i-1]"),
+        ("PATTERN SEQ(A a, B b+) WHERE skip_till_next_match(a, b) { [user] }", "B+ b[]"),
+        ("PATTERN SEQ(A a, (B b, A c)+) WHERE skip_till_next_match(a, b, c) { [user] }", "give a query over several"),
+        ("PATTERN A,B", "PATTERN A; B"),
+        ("SELECT * FROM (A a ; B b) WHERE FILTER a.user = b.user", "FILTER(a.x = b.x)"),
+        ("SELECT * FROM (A a ; B b) GROUP BY a.user", "FILTER(a.user = b.user)"),
+        ("SELECT * FROM (A+ a ; B b)", "A a+"),
+        ("SELECT * FROM (A a ; NOT B b)", "(A a; B b) \\ C c"),
+        ("SELECT a.* FROM (A a ; B b)", "SELECT a, b"),
+        (SCRIPT + "event seq(a; b; 5)", "`;` before the window"),
+        (SCRIPT + "event seq(a, b, 5)", "seq(a, b; 5)"),
+        (SCRIPT + "event sequence(a, b; 5)", "the operators are seq"),
+        (SCRIPT + "event a and b", "and(a, b; 10)"),
+        (SCRIPT + "event seq(a, b; 5 min) within 5 min", "seq(a, b; 5 min)"),
+        ("source A\ncomplex Q on A as a event a", "source A schema string name"),
+        (
+            "source A schema string user\nprimitive P on A as a schema a.user as k\ncomplex Q on P as p event p",
+            "k as a.user",
+        ),
+    ],
+)
+def test_hints_for_what_newcomers_write(query: str, hint: str) -> None:
+    with pytest.raises(CepheidError) as raised:
+        parse(query)
+    assert hint in str(raised.value)
+
+
+def test_a_name_in_a_primitive_that_is_no_attribute() -> None:
+    query = "source A schema string user\nprimitive P on A as a schema k as user\ncomplex Q on P as p event p"
+    with pytest.raises(CepheidError, match="neither an attribute of `A`") as raised:
+        cepheid.match(query, pa.table({"type": ["A"], "ts": [1], "user": ["u"]}))
+    assert "a.user" in str(raised.value)

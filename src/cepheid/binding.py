@@ -98,6 +98,14 @@ def _require_parameters(query: Query) -> None:
                 hint=f"a string is written in quotes: '{node.name}'; a parameter is set: --param {node.name}=..., or "
                 f"params={{'{node.name}': ...}}",
             )
+    for item in [item for item in query.inputs if isinstance(item, DerivedStream)]:
+        for column in item.columns:
+            for node in (node for node in ex.walk(column.expr) if isinstance(node, ex.Param)):
+                raise NameProblem(
+                    f"`{node.name}` is neither an attribute of `{item.source}` nor a parameter with a value",
+                    span=node.span,
+                    expected=f"an attribute (`{item.alias}.{node.name}`), a value, or a parameter",
+                )
     for window in [query.window, *(n.window for n in walk(query.pattern) if isinstance(n, Seq | Conj))]:
         if window is not None and not isinstance(window.amount, int | float):
             raise NameProblem(

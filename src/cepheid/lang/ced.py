@@ -179,7 +179,9 @@ class _Builder(ExpressionBuilder):
 
 
 _PARSER = LanguageParser(_GRAMMAR, _Builder(), _WORDS)
-_START = re.compile(r"\s*(?:source\s+(?:[\w-]+|`[^`]*`)\s+schema|primitive|complex)\b", re.IGNORECASE)
+_START = re.compile(
+    r"\s*(?:source\s+(?:[\w-]+|`[^`]*`)\s+(?:schema|source|primitive|complex)|primitive|complex)\b", re.IGNORECASE
+)
 
 
 def recognises(text: str) -> bool:

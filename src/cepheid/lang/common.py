@@ -162,6 +162,7 @@ _CLAUSES = frozenset(
 )
 _ANOTHER_QUERY = re.compile(r"(EVENT|PATTERN|SELECT)\s+[\w`(*!]", re.IGNORECASE)
 _BEGINS = re.compile(r"\b(EVENT|PATTERN|SELECT)\b", re.IGNORECASE)
+_SELECT = re.compile(r"\bSELECT\b", re.IGNORECASE)
 _FROM = re.compile(r"\bFROM\b", re.IGNORECASE)
 _ANY_TYPE = re.compile(r"\bANY\s*\(\s*\Z", re.IGNORECASE)
 _BEFORE_WHERE = re.compile(r".*\b(WITHIN|RETURN|LIMIT|OUTPUT)\b", re.IGNORECASE | re.DOTALL)
@@ -185,7 +186,42 @@ _SLIPS = (
     _slip(rf"{_IN_BRACKETS}\0['\"]([^'\"]+)['\"]", r"write a name with other characters in backticks: [`\1`]"),
     _slip(r"(\w+)\.(\w+\s*)\0([#$@?°€])", r"write a name with other characters in backticks: \1.`\2\3`"),
     _slip(r"\bWITHIN\s+\0['\"](\d+\s*\w+)['\"]", r"write a length of time without quotes: WITHIN \1"),
-    _slip(r"\bcomplex\b.*,\s*\0(\d+\s*\w+)\s*\)", r"write `;` before the window: seq(a, b; \1)"),
+    _slip(r"\bcomplex\b.*,\s*\0(\d+(?:\s*\w+)?)\s*\)", r"write `;` before the window: seq(a, b; \1)"),
+    _slip(
+        r"\bcomplex\b.*\b(?:seq|and|or)\s*\(\s*\w+\s*\0;\s*[A-Za-z_]",
+        "write `,` between events and `;` before the window: seq(a, b; 5)",
+    ),
+    _slip(
+        r"\bcomplex\b.*\bevent\s+!?(\w+)\s+\0(and|or)\s+(\w+)",
+        r"write the operator first, its window last: \2(\1, \3; 10)",
+    ),
+    _slip(r"\bcomplex\b.*\bevent\s+\w+\s*\0\(", "the operators are seq(a, b; 10), and(a, b; 10) and or(a, b)"),
+    _slip(r"\bcomplex\b.*\)\s*\0within\s+(\d+\s*\w*)", r"write the window in its operator: seq(a, b; \1)"),
+    _slip(
+        r"\bschema\s+(?:[^;]*,)?\s*(\w+)\0\.(\w+)\s+as\s+(\w+)", r"the name of the attribute comes first: \3 as \1.\2"
+    ),
+    _slip(r"\bsource\s+([\w-]+)\s+\0(?!schema)\w", r"write the attributes of the source: source \1 schema string name"),
+    _slip(r"\bFILTER\s+\0\w", "write the condition in parentheses: FILTER(a.x = b.x)"),
+    _slip(rf"\bFROM\b{_NOT_WHERE}(\w+)\s*([+*])\s*\0(\w+)", r"write the variable before the closure: \1 \3\2"),
+    _slip(rf"\bFROM\b{_NOT_WHERE}\0(?:NOT\b|!)", r"an exception cancels what waits: FROM (A a; B b) \\ C c"),
+    _slip(r"\bSELECT\b[^;]*\.\0\*", "write SELECT * for all events, or name the variables: SELECT a, b"),
+    _slip(r"\bLIMIT\s+\d+\s+\0(\w+)", r"LIMIT stands last: \1 ... LIMIT 5"),
+    _slip(r"\bIS\s+\0['\"\d]", "write = 'text' for a value; IS tests for NULL only: a.x IS NULL"),
+    _slip(
+        r"(?:skip_till|_contiguity)\w*\s*\([^)]*\)\s*\0(?!\{)[\[\w]",
+        "write the conditions in braces: { [id] AND a.x > 1 }",
+    ),
+    _slip(r"\bWHERE\s+\0\{", "name a strategy before the braces: skip_till_next_match(a, b[]) { ... }"),
+    _slip(r"(\w+)\s+(\w+)\0([+*])", r"write the closure after the type: \1\3 \2[]"),
+    _slip(
+        rf"\bPATTERN\s+SEQ\b{_NOT_WHERE}[,(]\s*\0\(",
+        "a closure repeats one event; give a query over several events a label, and repeat it: P+ p[]",
+    ),
+    _slip(r"\bEVENT\s+\0\(", "write SEQ before the parenthesis: EVENT SEQ(A a, B b)"),
+    _slip(
+        r"\bPATTERN\s+[\w`]+(?:\s+\w+)?\s*\0,",
+        "write `;` between an event and the next one: PATTERN A; B, or SEQ(A a, B b)",
+    ),
     _slip(rf"{_IN_PATTERN}\0(?:['\"]([^'\"]+)['\"]|(\d+)(?=\s*[\w+*),;]))", r"write the type in backticks: `\1\2`"),
     _slip(
         r"\bSEQ\s*\((?:[^()]*,)?\s*(\w+)\s+(\w+)\s+\0(\w+)\s*[),]",
@@ -224,6 +260,7 @@ _SLIPS = (
     _slip(r"\bANY\s*\(([^()]*?\w)\s+\0\w", r"write the variable after the parenthesis: ANY(\1) x"),
     _slip(r"\bRETURN\b[^;]*?(\w+\.\w+)\s+\0\w", r"write AS before the name of a column: \1 AS name"),
     _slip(r"\bBETWEEN\s+(\S+)\s+\0", r"write both bounds: BETWEEN \1 AND ..."),
+    _slip(r"\bOCCURS\s+WITHIN\s+\d+\s+\0[A-Za-z]", "write a unit such as seconds, minutes, hours, days or events"),
     _slip(
         r"\bSEQ\s*\([^()]*\w+\s+\w+\s+\0(?!W|RETURN)\w",
         "write a comma between two components: SEQ(A x, B y), and a type with blanks in backticks: `a type` x",
@@ -239,6 +276,9 @@ def _foreign(text: str, span: Span) -> str | None:
         words = before.split()
         span = Span(len(before.rstrip()) - len(words[-1]), span.end) if words else span
     grouping = _GROUPING.match(text, span.start)
+    if grouping is not None and _FROM.search(skeleton(before)):
+        name = grouping[1]
+        return f"write FILTER(a.{name} = b.{name}) in WHERE: the next event then has the same {name}"
     if grouping is not None:
         name = grouping[1]
         return f"write [{name}] as a condition in WHERE: all events of a match then have the same {name}"
@@ -260,7 +300,7 @@ def _foreign(text: str, span: Span) -> str | None:
         return "write `;` between an event and the next one: A a; B b"
     if word == "*" and _ANY_TYPE.search(before[-100:]):
         return "name the types: ANY(A, B) x; ANY(*), for every type, is in ZStream: PATTERN ANY(*) x; B y"
-    if word == "*":
+    if word == "*" and not (before.endswith(".") and _SELECT.search(before)):
         return "leave RETURN out for all events with all attributes, or name the variables: RETURN a, b"
     alias = _ALIAS.search((before + word if word == "AS" else before)[-100:])
     if alias is not None and _AT_WORD.match(text, span.start):

@@ -62,4 +62,8 @@ def position_of(var: str, token: Token) -> At | Over:
 def _hint(var: str, inside: str) -> str | None:
     if re.fullmatch(r"-?\d+", inside):
         return f"the first event is {var}[1], the last {var}[{var}.LEN]; others are {var}[i] and {var}[i-1]"
+    if re.fullmatch(r"i\+\d+", inside):
+        return f"compare with the event before: {var}[i] and {var}[i-1]"
+    if inside == "..i":
+        return f"the events before this one are {var}[..i-1]; add {var}[i] by itself"
     return "conditions are joined with AND" if re.fullmatch(r"\w+(,\w+)*", inside) else None
