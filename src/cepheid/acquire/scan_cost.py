@@ -16,6 +16,8 @@ VALUE = 8.0
 MOVED = 250.0
 """A row that is packed, shuffled, sorted and evaluated."""
 MOVED_VALUE = 30.0
+COLLECTED = 1_000.0
+"""An event that the driver collects."""
 SURVEY_SHARE = 0.04
 """A first step that costs less than this share of one scan is tried whatever it is expected to save."""
 
@@ -45,10 +47,10 @@ class TableShape:
     def scan(self) -> float:
         return JOB + self.rows * TYPE + self.decoding(self.rows) + self.moving(self.rows * self.passing)
 
-    @property
-    def survey(self) -> float:
-        """The first step, apart from the rows that have its events."""
-        return JOB + self.rows * TYPE
+    def survey(self, events: float) -> float:
+        """The first step: the types of all rows, and the times and keys of the row groups that have its events."""
+        groups = self.expected(events, 0)[0]
+        return JOB + self.rows * TYPE + 2 * VALUE * self.rows * groups / max(self.groups, 1) + COLLECTED * events
 
     def rest(self, decoded: float, moved: float) -> float:
         """The last step, which reads some rows and moves fewer."""
@@ -66,5 +68,5 @@ class TableShape:
         """Whether the first step is taken: it costs little, or all steps together are expected to cost less than one
         scan."""
         _, decoded, moved = self.expected(events, window)
-        is_cheap = self.survey < SURVEY_SHARE * self.scan
-        return is_cheap or self.survey + self.rest(decoded, moved) < WORTHWHILE * self.scan
+        survey = self.survey(events)
+        return survey < SURVEY_SHARE * self.scan or survey + self.rest(decoded, moved) < WORTHWHILE * self.scan

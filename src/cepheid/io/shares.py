@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -50,6 +50,11 @@ class OpenedPart:
     read: Callable[[Sequence[str]], pa.Table]
 
 
+Footers = dict[int, Any]
+"""What was parsed of each file, by its number: the footer of a file with many row groups takes longer to parse than one
+of them."""
+
+
 class ShareReader(Protocol):
     """Reads shares of files in a worker."""
 
@@ -60,9 +65,10 @@ class ShareReader(Protocol):
         """The parts that may contain events of the query (the others are skipped by their statistics)."""
 
     def opened(
-        self, part: Part, names: Sequence[str], dictionaries: Sequence[str]
+        self, part: Part, names: Sequence[str], dictionaries: Sequence[str], footers: Footers | None = None
     ) -> AbstractContextManager[OpenedPart]:
-        """Opens a part to read some of these columns. `dictionaries` are string columns with few distinct values."""
+        """Opens a part to read some of these columns. `dictionaries` are string columns with few distinct values.
+        `footers` are those of the files that the caller has opened before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from cepheid.engine.prepare import Prepared, RunOptions, prepare
 from cepheid.engine.run import run_matches
 from cepheid.io.formats.columnar import ColumnPart
 from cepheid.io.rows import TYPE
-from cepheid.io.shares import StoredFiles
+from cepheid.io.shares import Footers, StoredFiles
 from cepheid.io.source import columns_read, starts_of, ticks_of
 from cepheid.optimize.distribution import Distribution, Keyed
 from cepheid.pattern import Conj, EventClass, Seq, Strategy, partition_attributes
@@ -118,9 +118,10 @@ class Stepping:
         count = max(min(_SAMPLED_PARTS, _SAMPLED_ROWS // mean, len(parts)), 1)
         chosen = [parts[int(at)] for at in np.linspace(0, len(parts) - 1, count + 2)[1:-1]] if len(parts) > 2 else parts
         rows, passed = 0, 0
+        footers: Footers = {}
         counts = dict.fromkeys(self.candidates, 0)
         for part in chosen:
-            known = self.read.tested(part)
+            known = self.read.tested(part, footers)
             mask = masks(plan, known, TYPE)
             rows += known.num_rows
             passed += int(np.count_nonzero(mask & _bits(self.prepared, None)))
@@ -156,7 +157,7 @@ class Stepping:
             covered = expected.moved / max(shape.rows * shape.passing, 1)
             return f"the rows around the {taken[0].events:,} events of `{first}` are {covered:.0%} of all"
         whole = ReadCounts(shape.groups, shape.groups, shape.rows, int(shape.rows * shape.passing))
-        gain = shape.scan / max(cost + shape.survey, 1.0)
+        gain = shape.scan / max(cost + shape.survey(taken[0].events), 1.0)
         return FileSteps(tuple(taken), within, self.key, tuple(left), expected, whole, gain)
 
     def _left(

@@ -22,7 +22,7 @@ from cepheid.io.formats.csv import CsvReader, ParsedLines, RejectedLine
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import no_time
 from cepheid.io.rows import TYPE, in_ticks, one_batch
-from cepheid.io.shares import OpenedPart, Part, ShareReader
+from cepheid.io.shares import Footers, OpenedPart, Part, ShareReader
 from cepheid.io.source import columns_read, is_time, one_type, starts_in_time, ticks_of, types_column, why_no_start
 from cepheid.io.times import not_whole, out_of_range
 from cepheid.optimize.distribution import Distribution, Keyed, may_drop
@@ -113,31 +113,32 @@ class ReadTask:
         return list(dict.fromkeys([*kinds, *self._filter_columns, *self.names]))
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        footers: Footers = {}
         for batch in batches:
             for share in batch.column(0).to_pylist():
                 for part in self._surviving(self.shares[share]):
-                    yield from self._packed(part)
+                    yield from self._packed(part, footers)
         settle_memory()
 
     def _surviving(self, share: Sequence[Part]) -> Iterable[Part]:
         return share if self.plan is None else self.reader.surviving(share, self.plan, self.schema, self.columns.type)
 
-    def _packed(self, part: Part) -> Iterator[pa.RecordBatch]:
-        events = self.relevant(part)
+    def _packed(self, part: Part, footers: Footers) -> Iterator[pa.RecordBatch]:
+        events = self.relevant(part, footers)
         if events is None:
             return
         for bucket, some in self._by_bucket(events):
             arrays = [pa.array([bucket], pa.int32()), pa.array([part.base], pa.int64()), _stream(some)]
             yield pa.RecordBatch.from_arrays(arrays, names=[BUCKET, BASE, EVENTS])
 
-    def relevant(self, part: Part, counts: ReadCounts | None = None) -> pa.RecordBatch | None:
+    def relevant(self, part: Part, footers: Footers, counts: ReadCounts | None = None) -> pa.RecordBatch | None:
         """The events of a part to shuffle. The columns that decide it are read first, and the others only if there are
         such events."""
         counts = ReadCounts() if counts is None else counts
         type, kinds, first = self._first_columns(part)
         others = [name for name in self.names if name not in first]
         texts = [] if self.within is None else [name for name in others if _is_text(self.schema.field(name).type)]
-        with self.reader.opened(part, [*first, *others], [*kinds, *texts]) as opened:
+        with self.reader.opened(part, [*first, *others], [*kinds, *texts], footers) as opened:
             counts.groups += 1
             possible = self._possible(opened, kinds, type)
             if possible is None:
@@ -174,10 +175,10 @@ class ReadTask:
         kinds = [name for name in [self.columns.type] if name in self.schema.names and type is None]
         return type, kinds, [*kinds, *(name for name in self._filter_columns if name not in kinds)]
 
-    def tested(self, part: Part) -> pa.RecordBatch:
+    def tested(self, part: Part, footers: Footers) -> pa.RecordBatch:
         """The columns of a part that decide whether an event is shuffled."""
         type, kinds, first = self._first_columns(part)
-        with self.reader.opened(part, first, kinds) as opened:
+        with self.reader.opened(part, first, kinds, footers) as opened:
             return self._read(opened, first, type)
 
     def _possible(self, opened: OpenedPart, kinds: Sequence[str], type: str | None) -> _Possible | None:
@@ -302,10 +303,11 @@ class CountedRead:
     with_events: bool = True
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        footers: Footers = {}
         for share in (share for batch in batches for share in batch.column(0).to_pylist()):
             counts, found = ReadCounts(), []
             for part in self.read._surviving(self.read.shares[share]):
-                events = self.read.relevant(part, counts)
+                events = self.read.relevant(part, footers, counts)
                 if events is not None and self.with_events:
                     found.append(_decoded(events))
             content = None

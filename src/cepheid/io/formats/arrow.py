@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -55,7 +56,7 @@ def _validated(table: pa.Table) -> pa.Table:
 class _Arrow(ColumnFormat):
     title = "Arrow IPC"
 
-    def open(self, file: pa.NativeFile, dictionaries: Sequence[str] = ()) -> OpenedColumns:
+    def open(self, file: pa.NativeFile, dictionaries: Sequence[str] = (), footer: Any = None) -> OpenedColumns:
         is_file = file.read(len(_MAGIC)) == _MAGIC
         file.seek(0)
         return _OpenedFile(file) if is_file else _OpenedStream(file)

@@ -23,7 +23,7 @@ from cepheid.io.decoding import decoded, decoded_schema, require_distinct_names
 from cepheid.io.formats import RawRow, format_named, require_times
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import as_json, one_batch, plain, row_dicts
-from cepheid.io.shares import OpenedPart, Part, StoredFile, StoredFiles
+from cepheid.io.shares import Footers, OpenedPart, Part, StoredFile, StoredFiles
 from cepheid.io.source import BATCH, EPOCH_TIMESTAMP, epoch_timestamps, readable_rows, readable_schema
 from cepheid.io.storage import open_file
 from cepheid.io.stream_rows import (
@@ -56,6 +56,8 @@ class OpenedColumns(ABC):
     """An open columnar file. `stored` is its schema, and `schema` that of the decoded rows."""
 
     stored: pa.Schema
+    footer: Any = None
+    """What was parsed of the file, to open it again."""
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -92,8 +94,8 @@ class ColumnFormat(ABC):
     is_tabular: ClassVar[bool] = True
 
     @abstractmethod
-    def open(self, file: pa.NativeFile, dictionaries: Sequence[str] = ()) -> OpenedColumns:
-        """`dictionaries` are string columns with few distinct values."""
+    def open(self, file: pa.NativeFile, dictionaries: Sequence[str] = (), footer: Any = None) -> OpenedColumns:
+        """`dictionaries` are string columns with few distinct values, `footer` that of the file if it is known."""
 
     @contextmanager
     def reading(self, path: str, hint: str | None = None) -> Iterator[None]:
@@ -105,10 +107,10 @@ class ColumnFormat(ABC):
             raise InputProblem(f"cannot read `{shown(path, 200)}` as {self.title}: {reason}", hint=hint) from problem
 
     @contextmanager
-    def opened(self, path: str, dictionaries: Sequence[str] = ()) -> Iterator[OpenedColumns]:
+    def opened(self, path: str, dictionaries: Sequence[str] = (), footer: Any = None) -> Iterator[OpenedColumns]:
         with self.reading(path):
             file = open_file(path)
-            opened = self.open(file, dictionaries)
+            opened = self.open(file, dictionaries, footer)
         require_distinct_names(opened.stored, f"`{shown(path, 200)}`")
         with file:
             yield opened
@@ -249,9 +251,14 @@ class ColumnReader:
             yield from (part for part in parts if part.number in numbers)
 
     @contextmanager
-    def opened(self, part: Part, names: Sequence[str], dictionaries: Sequence[str]) -> Iterator[OpenedPart]:
+    def opened(
+        self, part: Part, names: Sequence[str], dictionaries: Sequence[str], footers: Footers | None = None
+    ) -> Iterator[OpenedPart]:
         file, chunk = self.files[part.file], _as_chunk(part)
-        with column_format(file.format).opened(file.path, dictionaries) as opened:
+        footer = None if footers is None else footers.get(part.file)
+        with column_format(file.format).opened(file.path, dictionaries, footer) as opened:
+            if footers is not None:
+                footers[part.file] = opened.footer
             yield OpenedPart(chunk.rows, opened.schema.names, partial(opened.read, chunk.number))
 
 

@@ -34,7 +34,7 @@ from cepheid.io.formats.text import (
 )
 from cepheid.io.formats.text_stream import read_rows
 from cepheid.io.inputs import Columns
-from cepheid.io.shares import MOST_FILES, OpenedPart, Part, StoredFile, StoredFiles
+from cepheid.io.shares import MOST_FILES, Footers, OpenedPart, Part, StoredFile, StoredFiles
 from cepheid.io.source import JSON
 from cepheid.io.storage import is_readable, open_file
 from cepheid.io.stream_rows import Read, StreamLayout
@@ -501,7 +501,9 @@ class CsvReader:
         yield from share
 
     @contextmanager
-    def opened(self, part: Part, names: Sequence[str], dictionaries: Sequence[str]) -> Iterator[OpenedPart]:
+    def opened(
+        self, part: Part, names: Sequence[str], dictionaries: Sequence[str], footers: Footers | None = None
+    ) -> Iterator[OpenedPart]:
         empty = pa.schema([self.schema.field(name) for name in names]).empty_table()
         read = [lines.rows for lines in self.read(part, names) if isinstance(lines, ParsedLines)]
         table = pa.concat_tables([empty, *read]).combine_chunks()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyarrow.orc import ORCFile
@@ -35,7 +36,7 @@ class _OpenedOrc(OpenedColumns):
 class _Orc(ColumnFormat):
     title = "ORC"
 
-    def open(self, file: pa.NativeFile, dictionaries: Sequence[str] = ()) -> OpenedColumns:
+    def open(self, file: pa.NativeFile, dictionaries: Sequence[str] = (), footer: Any = None) -> OpenedColumns:
         return _OpenedOrc(ORCFile(file))
 
 

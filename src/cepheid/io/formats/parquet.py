@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -16,7 +17,7 @@ from cepheid.io.storage import storage
 
 class _OpenedParquet(OpenedColumns):
     def __init__(self, file: pq.ParquetFile) -> None:
-        self.file, self.stored = file, file.schema_arrow
+        self.file, self.stored, self.footer = file, file.schema_arrow, file.metadata
 
     def chunks(self, time_column: str | None = None) -> list[Chunk]:
         groups = [self.file.metadata.row_group(number) for number in range(self.file.metadata.num_row_groups)]
@@ -56,8 +57,8 @@ class _OpenedParquet(OpenedColumns):
 class _Parquet(ColumnFormat):
     title = "Parquet"
 
-    def open(self, file: pa.NativeFile, dictionaries: Sequence[str] = ()) -> OpenedColumns:
-        return _OpenedParquet(pq.ParquetFile(file, read_dictionary=list(dictionaries)))
+    def open(self, file: pa.NativeFile, dictionaries: Sequence[str] = (), footer: Any = None) -> OpenedColumns:
+        return _OpenedParquet(pq.ParquetFile(file, metadata=footer, read_dictionary=list(dictionaries)))
 
     def surviving(
         self, path: str, numbers: Sequence[int], condition: Callable[[pa.Schema], ds.Expression | None]
