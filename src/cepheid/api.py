@@ -99,7 +99,7 @@ def match(
 
     With `match_id=True` a match has a column `match_id`: a hash of the query and of its events, the same in every run,
     in streams and on Spark. Events are identified by all their columns, and equal ones by their number; or by
-    `id_column`, a column with unique values, which costs less.
+    `id_column`, a column with unique values (an event with a null there by all its columns).
 
     `evaluator` and `options` override the choices of the optimizer (see `explain`). With `adaptive=True` (or an
     `Adaptive` with other thresholds) the plan follows changes in the stream, and every change is passed to `on_switch`.

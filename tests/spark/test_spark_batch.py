@@ -638,3 +638,10 @@ def test_inputs_with_their_own_times(spark: SparkSession) -> None:
     one = "PATTERN SEQ(Login a, Login b) WHERE skip_till_next_match(a, b) { [user] } WITHIN 1 minute"
     for options in ({"type": "Login"}, {"type_column": None}):
         assert cepheid.match(one, spark.createDataFrame(logins), **options).count() == 1
+
+
+@pytest.mark.parametrize("options", [{"time_format": "%d.%m.%Y"}, {"decimal": ","}, {"encoding": "latin-1"}])
+def test_how_text_files_are_written_is_no_option_of_a_dataframe(spark: SparkSession, options: dict[str, str]) -> None:
+    frame = spark.createDataFrame([("A", 1)], "type string, ts long")
+    with pytest.raises(InputProblem, match="of a DataFrame, whose values Spark has read"):
+        cepheid.match("EVENT SEQ(A a, A b)", cepheid.Input(frame, **options))

@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -422,6 +422,12 @@ class _Part:
 
 def _require_frame(item: Input) -> DataFrame:
     if isinstance(item.data, DataFrame):
+        asked = [field.name for field in fields(item.text) if getattr(item.text, field.name) is not None]
+        if asked:
+            raise InputProblem(
+                f"`{asked[0]}` of a DataFrame, whose values Spark has read",
+                hint="options of `spark.read.csv` read such files, and `to_timestamp(column, format)` such times",
+            )
         return item.data
     raise InputProblem(
         f"the events of `{item.name}` are a {type(item.data).__name__}",
