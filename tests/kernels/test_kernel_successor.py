@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -22,7 +23,7 @@ from cepheid.app import cli
 from cepheid.errors import NameProblem, NotAvailable, TooManyInstances, TooManyMatches
 from cepheid.explanation import CHAINS, explosions
 from cepheid.kernels import successor
-from cepheid.kernels.successor import evaluator, successor_kernel
+from cepheid.kernels.successor import evaluator, instances, successor_kernel
 from cepheid.lang import parse
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.runtime.kernel import operator_counts
@@ -203,6 +204,19 @@ def test_costs_rank_operators_as_measured() -> None:
     assert all(0.5 < cost / nanoseconds < 2 for cost, nanoseconds in zip(costs, measured, strict=True))
     rare = Stats(rates={"a": 0.01, "b": 1.0}, total_rate=1.0)
     assert successor.cost(plans[1], rare) < costs[1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=20), st.sampled_from(("any", "up", "down")))
+def test_candidates_are_put_in_the_order_of_their_histories(times: list[tuple[int, int]], arrival: str) -> None:
+    """Whatever the order in which they arrive; the last time counts first."""
+    if arrival != "any":
+        times = sorted(times, key=lambda history: history[::-1], reverse=arrival == "down")
+    queue = np.array([value for history in times for value in history], np.int64)
+    order = instances.in_order(queue, 2, len(queue), 0, 2, np.zeros(0, np.int64))
+    assert sorted(order.tolist()) == list(range(0, len(queue), 2))
+    found = [times[at // 2][::-1] for at in order.tolist()]
+    assert found == sorted(found)
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------

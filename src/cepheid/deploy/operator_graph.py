@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from cepheid import expr as ex
 from cepheid import pattern as pt
-from cepheid.optimize.core_cost import LEAF, TOUCH, Estimate, Model
+from cepheid.optimize.core_cost import LEAF, TOUCH, WRITE, Estimate, Model
 from cepheid.pattern import Pattern, positives
 
 
@@ -46,6 +46,8 @@ def operator_tree(query: str, core: Pattern, model: Model, *, is_rewritten: bool
     root = builder.add(core)
     if not builder.operators:  # a single source
         builder.put(root.name, (), LEAF * root.estimate.rate, root.estimate.rate)
+    last = builder.operators[root.name]
+    builder.operators[root.name] = replace(last, cpu=last.cpu + WRITE * last.rate * len(root.variables))
     return OperatorTree(query, tuple(builder.operators.values()))
 
 

@@ -23,15 +23,15 @@ from cepheid.pattern import Pattern, positives
 
 LOOK_UP = 18.0
 """Nanoseconds to find the list of a key, among tens of thousands of keys."""
-LEAF = 12.0
+LEAF = 11.0
 """Nanoseconds for an event that a variable may bind."""
-INSERT = 3.5
+INSERT = 3.0
 """Nanoseconds to let a composite event wait."""
-VISIT = 1.8
+VISIT = 2.2
 """Nanoseconds to test an instance that an event may succeed."""
 TOUCH = 3.3
 """Nanoseconds for an event that may be a successor, without the instances that it visits."""
-QUEUE = 35.0
+QUEUE = 38.0
 """Nanoseconds to hold a composite event until its time has passed, since one with an earlier history may come."""
 PASS = 55.0
 """Nanoseconds to decide about the composite events of one time, once it has passed."""
@@ -41,7 +41,7 @@ CHAIN = 150.0
 """Nanoseconds to add an item to a chain or a group."""
 FIRE = 36.0
 """Nanoseconds to start a timer and let it fire."""
-WRITE = 1.0
+WRITE = 2.0
 """Nanoseconds for each event of a match."""
 _LONGEST = 0.9
 """The largest share of chains that are expected to go on."""

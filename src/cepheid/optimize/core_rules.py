@@ -23,7 +23,7 @@ from cepheid.types import BOOLEAN, Type
 
 _WORTHWHILE = 0.95
 """A regrouping replaces the form as issued only if its cost is below this share: estimates err."""
-_SIMILAR = 0.15
+_SIMILAR = 0.2
 """Costs that differ by less than this share of the whole are about the same."""
 _WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
 """The weights of composite events that the search tries, each in units of the mean cost of one as issued."""
