@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -48,6 +48,8 @@ ENOUGH = 15.0
 """A variant stops after these seconds, but not before its second run."""
 ROUNDS = 21
 """The number of runs whose median resolves differences of a few percent."""
+LONG_ENOUGH = 60.0
+"""A variant of these stops after as many seconds: fewer runs on a busy machine."""
 STREAMS = ((3, "every event matters"), (20, "3 of 20 types matter (W1)"))
 """The number of event types in a stream; the query uses three."""
 QUERY = "EVENT SEQ(E1 a, E2 b, E3 c) WHERE [attr1] WITHIN {window}"
@@ -82,11 +84,15 @@ def measured(
 
 def stored(directory: Path, events: int, types: int, keys: int) -> str:
     """Parquet files of a stream: type, time, key and one more value."""
-    path = directory / f"{events}-{types}-{keys}"
-    path.mkdir()
     table = synthetic(events, types, (keys,), seed=1)
     table = table.append_column("value", pa.array(np.random.default_rng(1).random(events)))
-    size = -(-events // FILES)
+    return in_files(directory / f"{events}-{types}-{keys}", table)
+
+
+def in_files(path: Path, table: pa.Table) -> str:
+    """The events in several Parquet files of several row groups."""
+    path.mkdir()
+    size = -(-table.num_rows // FILES)
     for number in range(FILES):
         part = table.slice(number * size, size)
         pq.write_table(part, path / f"{number}.parquet", row_group_size=max(size // 3, 1))
@@ -117,8 +123,8 @@ def counted(rows: DataFrame) -> Outcome:
     return _told(rows.agg(F.count("*")))
 
 
-def matched(query: str, events: Any, session: SparkSession) -> Outcome:
-    return counted(cepheid.match(query, events, session=session, partitions=PARTITIONS))
+def matched(query: str, events: Any, session: SparkSession, time_unit: str | None = None) -> Outcome:
+    return counted(cepheid.match(query, events, session=session, partitions=PARTITIONS, time_unit=time_unit))
 
 
 class NoKernel(spark_worker.KernelTask):
@@ -153,9 +159,39 @@ def clocked(clock: Path, run: Callable[[], Outcome]) -> Outcome:
     return replace(found, counted={KERNEL: sum(map(float, clock.read_text().split()))})
 
 
-def with_task(task: type[spark_worker.KernelTask], query: str, events: Any, session: SparkSession) -> Outcome:
+def with_task(task: type[spark_worker.KernelTask], run: Callable[[], Outcome]) -> Outcome:
     with mock.patch.object(spark_batch, "KernelTask", task):
-        return matched(query, events, session)
+        return run()
+
+
+Tasks = Mapping[str, Callable[[Callable[[], Outcome]], Outcome]]
+"""Ways to run a query by the suffixes of their names, besides the usual one."""
+WITHOUT_KERNEL: Tasks = {EMPTY: partial(with_task, NoKernel)}
+
+
+def side_by_side(
+    session: SparkSession, point: str, events: int, path: str, run: Callable[[Any], Outcome], tasks: Tasks, quick: bool
+) -> list[Sample]:
+    """A query over a DataFrame and over Parquet files, as usual and in other ways: the medians of many runs."""
+    samples = []
+    for source, given in ((FRAME, session.read.parquet(path)), (FILES_ALONE, path)):
+        once = partial(run, given)
+        variants = [Variant(point, source, events, once)]
+        variants += [Variant(point, source + s, events, partial(way, once), "none") for s, way in tasks.items()]
+        interleaved(variants, repeats=1 if quick else REPEATS // 2)  # the JVM compiles during these runs
+        spent, repeats = partial(cpu_of, session), 1 if quick else ROUNDS
+        samples += interleaved(variants, repeats=repeats, warm=False, cpu=spent, enough=LONG_ENOUGH, typical=True)
+    return samples
+
+
+def on_cores(events: int, queries: Mapping[str, Callable[[SparkSession], Outcome]]) -> tuple[list[Sample], float]:
+    """Queries on one core and on two, pinned to them, and how much two processes that only count gain from two."""
+    samples = []
+    for cores in (1, 2):
+        with running(f"local[{cores}]") as session, pinned(cores):
+            variants = [Variant(f"{cores}", n, events, partial(run, session), n) for n, run in queries.items()]
+            samples += measured(session, variants)
+    return samples, seconds_of_two(1) / seconds_of_two(2)
 
 
 def _joins(session: SparkSession, path: str, window: int, wanted: str) -> DataFrame:
@@ -216,20 +252,12 @@ def spark_kernel(quick: bool) -> Report:
     samples = []
     with running("local[2]") as session, tempfile.TemporaryDirectory() as directory:
         clock = Path(directory) / "clock"
+        unshown = partial(with_task, no_output(clock))
+        tasks: Tasks = {UNSHOWN: lambda run: clocked(clock, partial(unshown, run)), **WITHOUT_KERNEL}
         for types, point in STREAMS:
             path = stored(Path(directory), events, types, keys)
-            variant = partial(Variant, point, events=events)
-            for source, given in ((FRAME, session.read.parquet(path)), (FILES_ALONE, path)):
-                unshown = partial(with_task, no_output(clock), query, given, session)
-                empty = partial(with_task, NoKernel, query, given, session)
-                variants = [
-                    variant(source, run=partial(matched, query, given, session)),
-                    variant(source + UNSHOWN, run=partial(clocked, clock, unshown), question="none"),
-                    variant(source + EMPTY, run=empty, question="none"),
-                ]
-                interleaved(variants, repeats=1 if quick else REPEATS // 2)  # the JVM compiles during these runs
-                spent, repeats = partial(cpu_of, session), 1 if quick else ROUNDS
-                samples += interleaved(variants, repeats=repeats, warm=False, cpu=spent, typical=True)
+            run = partial(matched, query, session=session)
+            samples += side_by_side(session, point, events, path, run, tasks, quick)
     return Report(
         "spark-kernel",
         "SEQ(E1, E2, E3) of one key in batch, and the same pipeline with a kernel that does nothing",
@@ -290,14 +318,9 @@ def spark_joins(quick: bool) -> Report:
 def spark_cores(quick: bool) -> Report:
     events, window, keys = (20_000, 500, 100) if quick else (5_000_000, 10_000, 10_000)
     query = QUERY.format(window=window)
-    samples = []
     with tempfile.TemporaryDirectory() as directory:
         path = stored(Path(directory), events, 3, keys)
-        for cores in (1, 2):
-            with running(f"local[{cores}]") as session, pinned(cores):
-                run = partial(matched, query, path, session)
-                samples += measured(session, [Variant(f"{cores}", FILES_ALONE, events, run)])
-    ceiling = seconds_of_two(1) / seconds_of_two(2)
+        samples, ceiling = on_cores(events, {FILES_ALONE: partial(matched, query, path)})
     one = samples[0].wall
     return Report(
         "spark-cores",

@@ -9,34 +9,14 @@ from __future__ import annotations
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-import cepheid
 from bench.eql import FRAUD
-from bench.measure import Outcome, Variant, interleaved
-from bench.processes import pinned, seconds_of_two
+from bench.measure import Outcome
 from bench.report import Benchmark, Column, Report
-from bench.spark import (
-    EMPTY,
-    FILES,
-    FILES_ALONE,
-    FRAME,
-    PARTITIONS,
-    REPEATS,
-    ROUNDS,
-    NoKernel,
-    counted,
-    cpu_of,
-    measured,
-    running,
-    share_of_empty,
-)
+from bench.spark import WITHOUT_KERNEL, in_files, matched, on_cores, running, share_of_empty, side_by_side
 from cepheid.datasets import cards
-from cepheid.spark import batch as spark_batch
 
 CED = """complex Q on t as a, t as b, t as c event seq(a, b, c; 1 hours)
 where a.acc = b.acc and b.acc = c.acc and a.amount < 100 and b.amount < 100 and c.amount > 250"""
@@ -45,45 +25,29 @@ Fraud: SELECT * FROM Small s; t L WHERE FILTER(s.a.acc = L.acc), L.amount > 250,
 QUERIES = {"EQL, fraud (§1.1)": FRAUD, "CED, seq of three": CED}
 
 
-def stored(directory: Path, events: int, accounts: int) -> str:
-    path, table, size = directory / "cards", cards(events, accounts, seed=1), -(-events // FILES)
-    path.mkdir()
-    for number in range(FILES):
-        pq.write_table(table.slice(number * size, size), path / f"{number}.parquet", row_group_size=max(size // 3, 1))
-    return str(path)
+def _stored(directory: str, events: int, accounts: int) -> str:
+    return in_files(Path(directory) / "cards", cards(events, accounts, seed=1))
 
 
-def matched(query: str, events: Any, session: SparkSession) -> Outcome:
-    return counted(cepheid.match(query, events, session=session, partitions=PARTITIONS, time_unit="ms"))
-
-
-def without_kernel(query: str, events: Any, session: SparkSession) -> Outcome:
-    with mock.patch.object(spark_batch, "KernelTask", NoKernel):
-        return matched(query, events, session)
+def _on(session: SparkSession, query: str, path: str) -> Outcome:
+    return matched(query, path, session, "ms")
 
 
 def languages(quick: bool) -> Report:
     events, accounts = (20_000, 100) if quick else (4_000_000, 20_000)
     samples = []
     with running("local[2]") as session, tempfile.TemporaryDirectory() as directory:
-        path = stored(Path(directory), events, accounts)
+        path = _stored(directory, events, accounts)
         for point, query in QUERIES.items():
-            variant = partial(Variant, point, events=events)
-            for source, given in ((FRAME, session.read.parquet(path)), (FILES_ALONE, path)):
-                variants = [
-                    variant(source, run=partial(matched, query, given, session)),
-                    variant(source + EMPTY, run=partial(without_kernel, query, given, session), question="none"),
-                ]
-                interleaved(variants, repeats=1 if quick else REPEATS // 2)  # the JVM compiles during these runs
-                spent, repeats = partial(cpu_of, session), 1 if quick else ROUNDS
-                samples += interleaved(variants, repeats=repeats, warm=False, cpu=spent, typical=True)
+            run = partial(matched, query, session=session, time_unit="ms")
+            samples += side_by_side(session, point, events, path, run, WITHOUT_KERNEL, quick)
     return Report(
         "spark-languages",
         "EQL and CED over credit card transactions in batch, and the same pipeline with a kernel that does nothing",
         "query",
         tuple(samples),
         "the targets are 88 % of the pipeline without a kernel from a DataFrame, and 75 % from Parquet. Each figure is "
-        f"the median of {ROUNDS} runs.",
+        "the median of many runs.",
         columns=(Column("x the pipeline without a kernel", lambda s: share_of_empty(s, samples)),),
         log_y=False,
     )
@@ -91,17 +55,10 @@ def languages(quick: bool) -> Report:
 
 def language_cores(quick: bool) -> Report:
     events, accounts = (20_000, 100) if quick else (4_000_000, 20_000)
-    samples = []
     with tempfile.TemporaryDirectory() as directory:
-        path = stored(Path(directory), events, accounts)
-        for cores in (1, 2):
-            with running(f"local[{cores}]") as session, pinned(cores):
-                variants = [
-                    Variant(f"{cores}", name, events, partial(matched, query, path, session), question=name)
-                    for name, query in {**QUERIES, "SASE feeds EQL": COMPOSED}.items()
-                ]
-                samples += measured(session, variants)
-    ceiling = seconds_of_two(1) / seconds_of_two(2)
+        path = _stored(directory, events, accounts)
+        queries = {**QUERIES, "SASE feeds EQL": COMPOSED}
+        samples, ceiling = on_cores(events, {n: partial(_on, query=q, path=path) for n, q in queries.items()})
     one = {sample.variant: sample.wall for sample in samples if sample.point == "1"}
     return Report(
         "spark-languages-cores",

@@ -254,6 +254,30 @@ def test_state_is_bounded_by_the_window_and_not_by_the_stream(key: str) -> None:
     assert max(simulation.sizes[20:]) < 1.5 * max(simulation.sizes[:20])
 
 
+FLAT = {
+    "EQL": "SELECT * FROM A x; B y WHERE FILTER(x.id = y.id), (x, y) OCCURS WITHIN 20",
+    "EQL, iteration": "SELECT * FROM A x; B y+ WHERE FILTER(x.id = y.id), FILTER(y.id = PREV(y.id)), "
+    "(x, y) OCCURS WITHIN 20",
+    "EQL, time": r"SELECT * FROM (A x @ 20) \ C y WHERE x.id = y.id",
+    "CED": "complex Q on A as x, B as y event seq(x, y; 20) where x.id = y.id",
+    "CED, negation": "complex Q on A as x, C as z, B as y event seq(x, !z, y; 20) where x.id = y.id and x.id = z.id",
+    "SASE feeds EQL": "P: EVENT SEQ(A x, B y) WHERE [id] WITHIN 10\n"
+    "Q: SELECT * FROM P p; A z WHERE FILTER(p.x.v = z.v), (p, z) OCCURS WITHIN 20",
+}
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_the_state_is_flat_over_many_windows(name: str) -> None:
+    """Fifty windows with ever new keys."""
+    simulation, found = Simulation(planned(FLAT[name], 3)), 0
+    for start in range(0, 1000, 50):
+        rows = [event("AB"[at % 2], at, id=at // 2) for at in range(start, start + 50)]
+        matches = simulation.run([batch(rows)], end_of_time=False).matches["q"]
+        found += sum(part.num_rows for part in matches)
+    assert found > 400
+    assert max(simulation.sizes[10:]) < 1.1 * max(simulation.sizes[:10])
+
+
 # --- several queries --------------------------------------------------------------------------------------------------
 
 

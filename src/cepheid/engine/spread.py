@@ -57,7 +57,8 @@ def _keys(prepared: Prepared, derived: Sequence[DerivedType], nodes: Mapping[str
     """The columns of the input whose values all events of a match share. A match of one event shares all columns."""
     inner = {one.node: _keys(nodes[one.node].prepared, nodes[one.node].reading.derived, nodes) for one in derived}
     own = keyed(prepared.plan)
-    names = list(prepared.input.schema.names) if is_alone(prepared.query) else () if own is None else own.attributes
+    parts = () if own is None or own.computed else own.attributes
+    names = list(prepared.input.schema.names) if is_alone(prepared.query) else parts
     return [name for name in names if all(_carries(one, name) and name in inner[one.node] for one in derived)]
 
 

@@ -5,8 +5,8 @@ overlap by the window, or not at all.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cepheid import expr as ex
@@ -17,15 +17,18 @@ from cepheid.optimize.core_key import requires_key
 from cepheid.optimize.windows import looking_back
 from cepheid.pattern import EventClass, Kleene, Query, Seq, Strategy, always_bound, connects, negated_parts
 from cepheid.physical import REFERENCE, Plan
+from cepheid.types import Family
 
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
     """All events of a match, and all events that a negation excludes, have the same values of these attributes. Events
-    without a value match nothing, unless `nulls_match`: then each of them can be a match by itself."""
+    without a value match nothing, unless `nulls_match`: then each of them can be a match by itself. `computed` are the
+    expressions of attributes that are no columns of the input: `lower(k)`."""
 
     attributes: tuple[str, ...]
     nulls_match: bool = False
+    computed: Mapping[str, ex.Expr] = field(default_factory=dict)
 
 
 class Sliced(NamedTuple):
@@ -43,6 +46,8 @@ class Undivided:
 
 
 Distribution = Keyed | Sliced | Undivided
+_EXACT = (Family.STRING, Family.INTEGER, Family.BOOLEAN)
+"""Values that are equal only if they are the same, as opposed to 0.0 and -0.0."""
 
 
 def distribution(plan: Plan) -> Distribution:
@@ -53,9 +58,12 @@ def distribution(plan: Plan) -> Distribution:
 
 def keyed(plan: Plan) -> Keyed | None:
     """How the work of a compiled plan is divided by a key; None if all its events do not share one."""
-    if plan.core is not None:  # the input has no derived columns; fewer parts of a key divide the events less finely
+    if plan.core is not None:  # fewer parts of a key divide the events less finely
         parts = tuple(name for name in plan.key if name not in plan.derived)
-        return Keyed(parts, nulls_match=not requires_key(plan.core)) if parts else None
+        if parts:
+            return Keyed(parts, nulls_match=not requires_key(plan.core))
+        computed = {name: plan.derived[name] for name in plan.key if plan.types[name].family in _EXACT}
+        return Keyed(tuple(computed), nulls_match=True, computed=computed) if computed else None
     key = shuffle_key(plan)
     return Keyed(key) if key else None
 

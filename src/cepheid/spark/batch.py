@@ -34,7 +34,7 @@ from cepheid.io.shares import StoredFiles
 from cepheid.io.source import Source, columns_read
 from cepheid.io.stream_rows import plain_schema
 from cepheid.kernels.successor.failures import shows_failures
-from cepheid.optimize.distribution import Distribution, Keyed, Sliced, Undivided, may_drop
+from cepheid.optimize.distribution import Distribution, Keyed, Sliced, Undivided, may_drop, slices
 from cepheid.pattern import Disj, Filtered, Iteration, Next, Unless, partition_attributes, walk
 from cepheid.physical import REFERENCE, attributes_in
 from cepheid.spark.acquiring import OPTION, SCAN, STEPS, Steps, candidates, is_wanted, steps_of, why_not
@@ -141,7 +141,15 @@ class SparkBatch:
 
     @property
     def distribution(self) -> Distribution:
-        return spread(self.prepared)
+        divided = spread(self.prepared)
+        if not isinstance(divided, Keyed) or not divided.computed or self.source.files is not None:
+            return divided
+        is_known = all(column is not None for column in self._key_columns(divided))
+        return divided if is_known else slices(self.prepared.plan)
+
+    def _key_columns(self, key: Keyed) -> list[Column | None]:
+        of = self._event_columns
+        return [of.computed(key.computed[n]) if n in key.computed else of.value(n) for n in key.attributes]
 
     @property
     def session(self) -> SparkSession:
@@ -449,8 +457,8 @@ class SparkBatch:
     def _shuffled(self, frame: DataFrame) -> tuple[DataFrame, Slices | None]:
         count = self._task_count()
         match self.distribution:
-            case Keyed(attributes=attributes) if count > 1:
-                return frame.repartition(count, *(self._event_columns.value(name) for name in attributes)), None
+            case Keyed() as key if count > 1:
+                return frame.repartition(count, *(c for c in self._key_columns(key) if c is not None)), None
             case Sliced() as wanted if count > 1:
                 slices = self._slices(wanted, count)
                 if slices is not None:

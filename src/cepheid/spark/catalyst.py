@@ -134,6 +134,13 @@ class EventColumns:
         found = self._attribute(name)
         return F.lit(None) if found is None else found[0]
 
+    def computed(self, expr: Expr) -> Column | None:
+        """The value of an expression over one event; None if workers have to compute it."""
+        try:
+            return self._value(expr)
+        except OutsideCatalyst:
+            return None
+
     def is_there(self, name: str) -> Column:
         return ~_settled(self._is_null(ex.Attr("", name)))
 

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid.acquire.nearby import Nearby
-from cepheid.codegen.columns import attribute, types_of
-from cepheid.codegen.masks import masks
+from cepheid.codegen.columns import attribute, number_array, types_of
+from cepheid.codegen.masks import derived_column, masks
+from cepheid.codegen.typed_columns import Strings
 from cepheid.events import UNTYPED
 from cepheid.io.formats.csv import CsvReader, ParsedLines, RejectedLine
 from cepheid.io.inputs import Columns
@@ -269,6 +270,19 @@ class ReadTask:
 
     # --- buckets ------------------------------------------------------------------------------------------------------
 
+    def _with_computed(self, events: pa.RecordBatch) -> pa.RecordBatch:
+        """The events with the parts of the key that are no columns of the input."""
+        assert isinstance(self.distribution, Keyed)
+        for name in self.distribution.computed:
+            assert self.plan is not None
+            found, rows = derived_column(self.plan, events, name), events.num_rows
+            if isinstance(found.values, Strings):
+                values = found.values.encoded(rows, found.valid)
+            else:
+                values = pa.array(number_array(found, self.plan.types[name], rows))
+            events = events.append_column(name, values)
+        return events
+
     def _by_bucket(self, events: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         if self.partitions == 1:
             yield 0, events
@@ -281,7 +295,7 @@ class ReadTask:
                     yield number, part
             return
         assert isinstance(self.distribution, Keyed)
-        buckets = bucket_numbers(events, self.distribution.attributes, self.partitions)
+        buckets = bucket_numbers(self._with_computed(events), self.distribution.attributes, self.partitions)
         # NumPy sorts 16-bit integers by counting.
         order = np.argsort(buckets.astype(np.uint16) if self.partitions <= 1 << 16 else buckets, kind="stable")
         sorted_events = events.take(pa.array(order))

@@ -273,7 +273,7 @@ def stream_query(names: tuple[str, ...], prepared: Prepared, gatherer: Gatherer 
             hint="leave LIMIT out, or run the query in batch",
         )
     divided = spread(prepared)
-    is_divided = isinstance(divided, Keyed) and query.limit is None and not query.summarizes
+    is_divided = isinstance(divided, Keyed) and not divided.computed and query.limit is None and not query.summarizes
     key = divided.attributes if isinstance(divided, Keyed) and is_divided else ONE_BUCKET
     feeding = () if prepared.graph is None else tuple(node.prepared for node in prepared.graph.nodes)
     kernels = [one.kernel for one in (prepared, *feeding) if one.kernel is not None]
