@@ -310,11 +310,16 @@ class Absences:
         with w.block(f"while not spoiled and q >= {self.register(f'{stack.name}_base')}:"):
             w(f"k = {stack.offset('q')}")
             outside = f"{stack.at('row', 'k')} <= since"
-            if absence.may_lead and self.plan.window is not None:
-                outside += f" or (since == EMPTY and {EVENT.measure} - {stack.at('measure', 'k')} > limit)"
+            may_leave = absence.may_lead and self.plan.window is not None
+            age = f"{EVENT.measure} - {stack.at('measure', 'k')}"
+            # Positions in other partitions tell nothing about the events before.
+            is_ordered = bool(stack.links) or not (self.plan.counts_events and self.plan.key)
+            if may_leave and is_ordered:
+                outside += f" or (since == EMPTY and {age} > limit)"
             with w.block(f"if {outside}:"):
                 w("break")
-            with w.when(self._is_whole(absence)):
+            in_window = [f"(since != EMPTY or {age} <= limit)"] if may_leave and not is_ordered else []
+            with w.when([*in_window, *self._is_whole(absence)]):
                 self._test(w, absence, read)
             w(f"q = {self._previous(absence)}")
 
