@@ -7,15 +7,18 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from stream_harness import CLOSURE, COLUMNS, NEGATION, Places, events, expected, write
+from stream_harness import CLOSURE, COLUMNS, NEGATION, Places, driver, events, expected, wait_until, write
+from typer.testing import CliRunner
 
 import cepheid
+from cepheid.app.cli import app
 from cepheid.deploy.changes import Change
 from cepheid.deploy.deployment import Written
 from cepheid.errors import CepheidError
 from cepheid.spark.hadoop import open_directory
 from cepheid.streaming.checkpoint import REQUESTS, Checkpoint
 from cepheid.streaming.requests import Requests
+from cepheid.streaming.storage import local_directory
 
 pytestmark = pytest.mark.spark
 
@@ -93,3 +96,48 @@ def test_other_queries_than_those_of_the_checkpoint_are_refused(spark: SparkSess
     running.end_time()
     assert places.matches("low") == expected(PAIR.format(0.1), ROWS[:200])
     assert places.matches("high") == expected(PAIR.format(0.6), ROWS[100:200])
+
+
+def test_a_stream_follows_its_folder_and_the_commands(places: Places, tmp_path: Path) -> None:
+    rules = tmp_path / "rules"
+    rules.mkdir()
+    (rules / "low.sase").write_text(PAIR.format(0.1))
+    (rules / "closure.sase").write_text(CLOSURE)
+    (rules / "broken.sase").write_text("EVENT SEQ(A x, B")
+    (tmp_path / "extra.sase").write_text(TRIPLE)
+    checkpoint = Checkpoint(local_directory(str(places.checkpoint)), "c")
+    log = tmp_path / "log"
+
+    def deploy(*words: str) -> str:
+        result = CliRunner().invoke(app, ["deploy", *words])
+        assert result.exit_code == (2 if "error" in result.stderr else 0), result.stderr
+        return result.stdout + result.stderr
+
+    def names() -> list[str]:
+        return [entry.name for version in checkpoint.versions()[-1:] for entry in version.entries]
+
+    def feed_part(part: int) -> None:
+        write(places.source, f"part-{part}.parquet", ROWS[part * 100 : part * 100 + 100])
+        wait_until(lambda: part in checkpoint.batches("commits"), 120)
+
+    write(places.source, "part-0.parquet", ROWS[:100])
+    options = ["--input", str(places.source), "--output", str(places.output), "--checkpoint", str(places.checkpoint)]
+    with driver(["deploy", str(rules), *options, "--files-per-batch", "1"], log):
+        wait_until(lambda: 0 in checkpoint.batches("commits"), 120)
+        (rules / "high.sase").write_text(PAIR.format(0.6))
+        (rules / "closure.sase").unlink()
+        wait_until(lambda: names() == ["low", "high"], 60)
+        feed_part(1)
+        assert "changed: version" in deploy("add", str(places.checkpoint), str(tmp_path / "extra.sase"))
+        assert "there is a query `extra` already" in deploy("add", str(places.checkpoint), str(tmp_path / "extra.sase"))
+        feed_part(2)
+        assert deploy("list", str(places.checkpoint)).splitlines()[-1].startswith("extra: SELECT")
+        assert "the stream runs" in deploy("status", str(places.checkpoint))
+        assert "changed" in deploy("remove", str(places.checkpoint), "low")
+    assert names() == ["high", "extra"]
+    assert "refused: broken" in log.read_text()
+    assert "does not run" in deploy("status", str(places.checkpoint))
+    # What certain matches there are by the end of the last batch.
+    for name, text, first in (("high", PAIR.format(0.6), 100), ("extra", TRIPLE, 200)):
+        assert places.matches(name) <= expected(text, ROWS[first:300])
+        assert places.matches(name) >= expected(text, ROWS[first:299])

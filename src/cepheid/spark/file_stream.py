@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from cepheid.deploy.deployment import Written, representatives
 from cepheid.engine.prepare import RunOptions
 from cepheid.engine.query_text import declared_types
 from cepheid.engine.shapes import EVENTS, EVENTS_ONLY, OutputOptions
-from cepheid.errors import InputProblem, listing, shown
+from cepheid.errors import CepheidError, InputProblem, listing, shown
 from cepheid.events import Schema
 from cepheid.io.formats import format_named
 from cepheid.io.formats.text import TextFormat
@@ -34,11 +34,12 @@ from cepheid.spark.stream import RunningStream, SparkStream, Trigger, buckets_of
 from cepheid.streaming.checkpoint import DIRECTORY, OWN_DIRECTORY, Checkpoint
 from cepheid.streaming.delivery import Sinks
 from cepheid.streaming.metrics import Metrics
-from cepheid.streaming.planning import StreamOptions, StreamSource, plan_queries
+from cepheid.streaming.planning import StreamOptions, StreamSource
 from cepheid.streaming.sinks import FORMATS, FileSink
 from cepheid.streaming.source_log import SourceLog
 from cepheid.streaming.spool import PAUSE, SLIPS, Spool, moved
 from cepheid.streaming.storage import is_local, local_directory
+from cepheid.streaming.versions import Planner
 
 AUTO = "auto"
 _WILDCARD = re.compile(r"[\\*?\[\]{}]")
@@ -113,6 +114,8 @@ class FileStream:
     stream: SparkStream
     files: StreamFiles
     spool: Spool
+    refused: Mapping[str, CepheidError] = field(default_factory=dict)
+    """The queries that do not run, each with the reason."""
 
     @classmethod
     def open(
@@ -123,6 +126,7 @@ class FileStream:
         options: RunOptions,
         *,
         is_several: bool = False,
+        follows: bool = False,
         watermark: str,
         files_per_batch: int | None,
         schema: str | None = None,
@@ -135,7 +139,8 @@ class FileStream:
     ) -> FileStream | None:
         """`schema` declares columns (see `StreamFiles.first`). A directory without events settles no schema: the stream
         waits for the first one, or is None without `wait`. `is_moved` confirms that the input or the checkpoint was
-        moved with its files since the last start."""
+        moved with its files since the last start. With `follows`, a query that is refused does not stop the others,
+        and a checkpoint goes on with the queries that it has, whatever `queries` are now."""
         paths.require_distinct()
         if not Path(paths.input).is_dir():
             raise InputProblem(
@@ -175,15 +180,25 @@ class FileStream:
         buckets = buckets_of(checkpoint, tasks_of(spark, None))
         source = StreamSource.of_files(files, examples)
         chosen = StreamOptions(watermark, options, tuple(files.order), buckets, max_ahead, drops_keys, output)
-        plan, refused = plan_queries(queries, source, chosen, is_several=is_several)
-        for error in refused.values():
+        planner, saved = Planner(source, chosen), checkpoint.versions()
+        refused: Mapping[str, CepheidError] = {}
+        if is_several and saved and follows:
+            versions = planner.resumed(saved)
+        elif is_several:
+            versions, refused = planner.started(queries, saved)
+        else:
+            versions = [(0, planner.plan(queries, is_several=False)[0])]
+        for error in refused.values() if not follows else ():
             raise error
         spool = Spool(Path(paths.input).resolve(), own, log, before)
         make_directory(spool.directory)
         frame = _slip_frame(spark, spool.directory, files_per_batch)
         is_text = isinstance(format_named(files.format), TextFormat)
         sinks = paths.sinks(files.raw or (is_text and not as_lines and paths.format == AUTO), spark)
-        return cls(SparkStream(plan, frame, checkpoint, sinks, is_moved=is_moved), files, spool)
+        stream = SparkStream(versions[-1][1], frame, checkpoint, sinks, is_moved=is_moved)
+        if is_several:
+            stream = replace(stream, planner=planner).with_versions(versions)
+        return cls(stream, files, spool, refused)
 
     def start(self, trigger: Trigger, on_progress: Callable[[Metrics], None] | None = None) -> RunningStream:
         checkpoint, spool = self.stream.checkpoint, self.spool

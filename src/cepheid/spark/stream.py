@@ -354,11 +354,7 @@ class RunningStream:
         """Changes the queries between two batches; the others keep their state. If some part of the change is refused,
         nothing changes."""
         with self.lock:
-            if self.stream.planner is None:
-                raise NotAvailable(
-                    "changing the query of a stream that has one", hint='start the stream with {"name": query, ...}'
-                )
-            plan = self.stream.planner.changed(self.stream.plan, change)
+            plan = self.planned(change)
             was_active = self.query.isActive
             self._stop_query()
             with self._failures():
@@ -373,6 +369,15 @@ class RunningStream:
             self.delivery.is_stopping = False
             if was_active:
                 self.query = self.stream.query(self.trigger, self.delivery)
+
+    def planned(self, change: Change) -> StreamPlan:
+        """The plan after a change, which is not made."""
+        planner = self.stream.planner
+        if planner is None:
+            raise NotAvailable(
+                "changing the query of a stream that has one", hint='start the stream with {"name": query, ...}'
+            )
+        return planner.changed(self.stream.plan, change)
 
     def _take_requests(self) -> None:
         """Makes the changes that other processes have asked for."""

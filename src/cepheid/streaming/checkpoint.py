@@ -158,6 +158,19 @@ class Checkpoint(SparkFiles):
         content = {**description, _CHECKSUM: _checksum(description)}
         self.own.write(_STREAM, json.dumps(content, indent=1).encode())
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a process runs the stream, if the file system has locks."""
+        own = self.own
+        if not isinstance(own, LocalDirectory) or not (own.path / _LOCK).exists():
+            return False
+        with (own.path / _LOCK).open("a") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
     # --- the owner ----------------------------------------------------------------------------------------------------
 
     def take(self) -> Ownership:

@@ -62,6 +62,10 @@ class Requests:
         content = self.directory.read(f"{name}{_ANSWER}")
         return None if content is None else Answer(**json.loads(content))
 
+    def unread(self) -> list[str]:
+        """The names of the requests that were answered, and whose answers nobody has read."""
+        return sorted(name.removesuffix(_ANSWER) for name in self.directory.names() if name.endswith(_ANSWER))
+
     def forget(self, name: str) -> None:
         self.directory.remove(f"{name}{_ANSWER}")
 

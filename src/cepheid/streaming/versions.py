@@ -13,7 +13,7 @@ from typing import Any
 from cepheid.deploy.changes import Change, changed, difference
 from cepheid.deploy.deployment import Written
 from cepheid.deploy.folder import linked
-from cepheid.errors import CepheidError, NotAvailable
+from cepheid.errors import CepheidError
 from cepheid.streaming.plan import FIRST, Entry, Lineage, StreamPlan
 from cepheid.streaming.planning import StreamOptions, StreamSource, plan_queries
 
@@ -85,10 +85,6 @@ class Planner:
 
     def changed(self, before: StreamPlan, change: Change) -> StreamPlan:
         """The version after a change. Raises if the change is refused."""
-        if not before.is_several:
-            raise NotAvailable(
-                "changing the query of a stream that has one", hint='start the stream with {"name": query, ...}'
-            )
         queries = {entry.name: entry.written for entry in before.entries}
         lineage = before.next_lineage
         return _whole(self.plan(changed(queries, change, lineage.version, self.known_types), lineage))

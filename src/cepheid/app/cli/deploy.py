@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
 
@@ -10,7 +12,9 @@ import typer
 
 from cepheid.app import report
 from cepheid.app.cli import options as cli
-from cepheid.errors import InputProblem
+from cepheid.app.cli.deployed import VERBS, Following, change_command, refuse
+from cepheid.app.cli.stream import Signals, quiet, run_stream
+from cepheid.errors import InputProblem, listing, shown
 
 if TYPE_CHECKING:
     from cepheid.deploy.outputs import ShapeTable
@@ -20,7 +24,13 @@ _LINES = "jsonl"
 
 @cli.with_shared_options
 def deploy_command(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of the query files, in any languages.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DIR | add|replace CHECKPOINT FILE... | remove CHECKPOINT NAME... | list|status CHECKPOINT",
+            help="The directory of the query files, in any languages; or what to do with the queries of a stream.",
+        ),
+    ],
     input: cli.Inputs = None,
     output: cli.OutputPath = cli.STANDARD,
     output_shape: cli.OutputShape = "events",
@@ -35,12 +45,33 @@ def deploy_command(
     ] = "greedy",
     format: Annotated[str, typer.Option(help="The format of the plan: text, mermaid, dot, svg or html.")] = "text",
     dialect: cli.Dialect = "auto",
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Run a stream over the files that arrive in the input, with this checkpoint."),
+    ] = None,
+    watermark: Annotated[str, typer.Option(help="The allowed lateness of an event behind the newest: 10min.")] = "0",
+    files_per_batch: Annotated[int | None, typer.Option(min=1, help="The maximum number of files in a batch.")] = None,
+    available_now: Annotated[bool, typer.Option(help="Stop after the files that are present at the start.")] = False,
+    interval: Annotated[str | None, typer.Option(help="The interval between batches, such as '10 seconds'.")] = None,
+    master: Annotated[str, typer.Option(help="The Spark master.")] = "local[*]",
     events: cli.EventOptions = cli.EVENT_OPTIONS,
 ) -> None:
-    """Find the matches of all queries of a directory in event files, in one pass.
+    """Find the matches of all queries of a directory in event files, in one pass, or with --checkpoint in a stream.
 
     Each file is a query; its name without the extension is the name of the query, in the column `query` of the output.
-    A query may use the name of another one as an event type. A file that is refused is reported, and the others run."""
+    A query may use the name of another one as an event type. A file that is refused is reported, and the others run.
+
+    A stream follows the directory: a file that appears, changes or disappears is a query that is added, replaced or
+    removed between two batches. `deploy add|remove|replace CHECKPOINT` does the same, and `deploy list|status` shows
+    the queries and the changes that wait."""
+    if words[0] in VERBS and len(words) > 1:
+        change_command(words, dialect)
+        return
+    if len(words) > 1:
+        raise InputProblem(
+            f"unexpected `{shown(words[1])}`", expected=f"one directory, or one of {listing(VERBS)} first"
+        )
+    folder = Path(words[0])
     if not input:
         raise InputProblem("there are no events", expected="--input [TYPE=]PATH, at least once")
     if nodes is not None and not plan_only:
@@ -57,6 +88,35 @@ def deploy_command(
     from cepheid.io.sinks import output_format, replacing
 
     queries, refused = read_folder(folder, dialect)
+    if checkpoint is not None:
+        if len(input) != 1 or output == cli.STANDARD:
+            raise InputProblem("a stream reads one directory and writes to one", expected="--input DIR --output DIR")
+        from cepheid.engine.shapes import OutputOptions
+        from cepheid.spark.file_stream import FileStream, StreamPaths
+        from cepheid.spark.stream import Trigger
+
+        with quiet(), Signals() as signals:
+            item = Input.parse(input[0])
+            paths = StreamPaths(item.path, checkpoint, output)
+            opened = FileStream.open(
+                queries,
+                paths,
+                item.columns(events.columns),
+                replace(events, time_unit=item.time_unit or events.time_unit).run_options(),
+                is_several=True,
+                follows=True,
+                watermark=watermark,
+                files_per_batch=files_per_batch,
+                wait=not available_now,
+                output=OutputOptions(output_shape),
+                master=master,
+            )
+            following = Following(partial(read_folder, folder, dialect))
+            for name, error in {**refused, **({} if opened is None else opened.refused)}.items():
+                refuse(name, error)
+            trigger = Trigger(available_now, interval)
+            run_stream(opened, paths, item.name, trigger, signals, end_of_time=True, on_tick=following)
+        return
     inputs, options = [Input.parse(text) for text in input], events.run_options()
     file_format = _LINES if output == cli.STANDARD else output_format(output)
     if output != cli.STANDARD:

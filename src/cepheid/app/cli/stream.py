@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +21,15 @@ from cepheid.engine.query_text import QueryText
 from cepheid.errors import CepheidError, InputProblem, shown
 
 if TYPE_CHECKING:
-    from cepheid.spark.stream import RunningStream
+    from cepheid.spark.file_stream import FileStream, StreamPaths
+    from cepheid.spark.stream import RunningStream, Trigger
 
 AUTO = "auto"
+
+
+def ignore(running: RunningStream) -> None:
+    """Nothing is done every second."""
+
 
 QueryFiles = Annotated[
     list[str] | None,
@@ -115,15 +121,13 @@ def stream_command(
 
     Events are buffered until the watermark has passed them, so that their order of arrival does not matter. Later
     events go to the late output. After a stop or a crash the same command resumes the stream."""
-    from cepheid.app.stream_view import View
     from cepheid.deploy.deployment import Written
     from cepheid.engine.shapes import OutputOptions
     from cepheid.io.inputs import Input
     from cepheid.spark.file_stream import FileStream, StreamPaths
     from cepheid.spark.stream import Trigger
-    from cepheid.streaming.spool import Watch
 
-    with _quiet(), _Signals() as signals:
+    with quiet(), Signals() as signals:
         written = _queries(query_file, query, dialect)
         item = Input.parse(input)
         events = replace(events, time_unit=item.time_unit or events.time_unit)
@@ -144,23 +148,47 @@ def stream_command(
             output=OutputOptions(output_shape, detected_at, match_id, id_column),
             master=master,
         )
-        console = Console(stderr=True, highlight=False)
-        if opened is None:
-            report.say(console, f"there is no event in `{item.name}` yet: nothing was read or written")
-            return
-        plan = opened.stream.plan
-        for note in plan.notes():
-            report.say(console, note)
-        with View(console, plan.time.clock) as view, signals.gentle():
-            running = opened.start(Trigger(available_now, interval), view.on_progress)
-            with nullcontext() if available_now else Watch(opened.spool) as watch:
-                is_stopped = _wait(running, signals.stopped, lambda: None if watch is None else watch.require())
-        if is_stopped:
-            lines = _summary(running, False, paths)
-            report.say(console, f"stopped; {'; '.join(lines)}; the same command resumes the stream")
-            return
-        for line in _summary(running, available_now and end_of_time, paths):
-            report.say(console, line)
+        run_stream(opened, paths, item.name, Trigger(available_now, interval), signals, end_of_time=end_of_time)
+
+
+def run_stream(
+    opened: FileStream | None,
+    paths: StreamPaths,
+    name: str,
+    trigger: Trigger,
+    signals: Signals,
+    *,
+    end_of_time: bool,
+    on_tick: Callable[[RunningStream], None] = ignore,
+) -> None:
+    """Runs a stream until it ends or is stopped. `on_tick` is called about every second."""
+    from cepheid.app.stream_view import View
+    from cepheid.streaming.spool import Watch
+
+    console = Console(stderr=True, highlight=False)
+    if opened is None:
+        report.say(console, f"there is no event in `{name}` yet: nothing was read or written")
+        return
+    plan = opened.stream.plan
+    for note in plan.notes():
+        report.say(console, note)
+    with View(console, plan.time.clock) as view, signals.gentle():
+        running = opened.start(trigger, view.on_progress)
+        on_tick(running)
+        with nullcontext() if trigger.available_now else Watch(opened.spool) as watch:
+
+            def require() -> None:
+                if watch is not None:
+                    watch.require()
+                on_tick(running)
+
+            is_stopped = _wait(running, signals.stopped, require)
+    if is_stopped:
+        lines = _summary(running, False, paths)
+        report.say(console, f"stopped; {'; '.join(lines)}; the same command resumes the stream")
+        return
+    for line in _summary(running, trigger.available_now and end_of_time, paths):
+        report.say(console, line)
 
 
 def _queries(files: list[str] | None, text: str | None, dialect: str) -> dict[str, QueryText]:
@@ -196,7 +224,7 @@ def _wait(running: RunningStream, stopped: threading.Event, require: Callable[[]
     return stopped.is_set()
 
 
-class _Signals:
+class Signals:
     """What an interrupt, a SIGTERM or a SIGHUP does: ends the process at once, before the stream has started; sets an
     event while it runs. An exception in the middle of a call to Spark would leave traces of both sides."""
 
@@ -204,7 +232,7 @@ class _Signals:
         self.stopped = threading.Event()
         self.is_gentle = False
 
-    def __enter__(self) -> _Signals:
+    def __enter__(self) -> Signals:
         is_main = threading.current_thread() is threading.main_thread()
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if is_main else ()
         # A signal that is ignored stays so: nohup relies on it.
@@ -231,7 +259,7 @@ class _Signals:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Py4J logs the traces of errors that the stream reports in one line."""
     log = logging.getLogger("py4j")
     before = log.level
@@ -248,17 +276,15 @@ def _nothing(record: logging.LogRecord) -> bool:
     return False
 
 
+_MOST_NAMED = 20
+"""The queries of a stream whose matches are counted one by one."""
+
+
 def _summary(running: RunningStream, to_the_end: bool, paths: Any) -> list[str]:
     totals = running.totals
-    lines = [
-        f"{name}: {report.count(number, 'match', 'matches')} in {paths.output}"
-        for name, number in totals.matches.items()
-    ]
+    lines = [f"{name}: {count} in {paths.output}" for name, count in _counted(totals.matches)]
     if to_the_end:
-        lines += [
-            f"{name}: {report.count(number, 'match', 'matches')} more at the end of the input"
-            for name, number in running.end_time().items()
-        ]
+        lines += [f"{name}: {count} more at the end of the input" for name, count in _counted(running.end_time())]
     rows = f"{totals.used:,} used, {totals.rejects:,} rejected, {totals.late:,} late"
     lines.append(f"{report.count(totals.batches, 'batch', 'batches')}; {report.count(totals.read, 'row')} read: {rows}")
     lines += [f"{name}: the plan of a bucket changed {switch}" for name, switch in totals.switches]
@@ -268,3 +294,10 @@ def _summary(running: RunningStream, to_the_end: bool, paths: Any) -> list[str]:
     if totals.rejects:
         lines.append(f"{report.count(totals.rejects, 'row')} rejected: {paths.rejects}")
     return lines
+
+
+def _counted(matches: Mapping[str, int]) -> list[tuple[str, str]]:
+    """The matches of each query, or of all if there are many."""
+    if len(matches) > _MOST_NAMED:
+        matches = {report.count(len(matches), "query", "queries"): sum(matches.values())}
+    return [(name, report.count(number, "match", "matches")) for name, number in matches.items()]
