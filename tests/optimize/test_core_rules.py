@@ -25,12 +25,13 @@ from cepheid.kernels import successor
 from cepheid.kernels.registry import EVALUATORS, kernel_for
 from cepheid.optimize import core_cost, core_rules
 from cepheid.optimize.core_cost import Estimate
-from cepheid.optimize.core_rules import core_text
+from cepheid.optimize.core_rules import CoreInput, Rewritten, core_text, rewritten_core
 from cepheid.optimize.lower import lower
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Pattern, Query
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import Kernel
+from cepheid.types import INTEGER
 
 ANY = Stats(rates={"x": 1.0}, total_rate=1.0)
 
@@ -103,6 +104,55 @@ def test_rewritten_queries_over_events_with_duration(seed: int) -> None:
     for row in rows:
         row["began"] = row["ts"] - rng.choice((0, 0, 1, 2))
     require_oracle(seed, rows, text, rng)
+
+
+@pytest.mark.parametrize(
+    ("law", "pattern", "rewritten"),
+    [
+        (
+            "flatten_unions",
+            "(A a | (B b | C c)); (A d | (C e | B f)) WHERE FILTER(a.k = d.k)",
+            "((a | b | c); (d | e | f))",
+        ),
+        ("flatten_unions", "((A a | B b) | (B c; C d)) WHERE a.v > 1", "(a | b | (c; d))"),
+        ("lift_exceptions", r"A a; ((B b; C c) \ A d) WHERE a.k = d.k, b.v < c.v", r"((a; (b; c)) \ d)"),
+        ("lift_exceptions", r"(A a | B b); ((B c; A d) \ C e)", r"(((a | b); (c; d)) \ e)"),
+        ("regroup_next", "(A a; B b); C c WHERE FILTER(a.v < b.v), c.w > 1, b.k = c.k", "(a; (b; c))"),
+        ("regroup_next", "(A a; B b); C c WHERE FILTER(a.k = b.k), FILTER(a.k = c.k)", "(a; (b; c))"),
+        ("regroup_next", "((A a; B b); (A c; C d)); B e WHERE FILTER(d.v > 1)", "(a; (b; (c; (d; e))))"),
+        ("regroup_next", "((A a+; B b); C c) WHERE FILTER(a.k = PREV(a.k))", "(a+; (b; c))"),
+        ("regroup_next", "((A a; (B b | (A c; C d))); C e)", "(a; ((b | (c; d)); e))"),
+    ],
+)
+def test_each_law_keeps_the_matches_of_the_oracle(law: str, pattern: str, rewritten: str) -> None:
+    """One law alone, over many streams; the grouping with the longest groups at the end is cheapest."""
+    found = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(core_rules, "LAWS", (getattr(core_rules, law),))
+        patch.setattr(successor, "model_of", lambda name, stats, has_durations: _RightDeep())
+        for seed in range(25):
+            stream = stream_of([*random_eql.rows(Random(seed), 14), *EVERY])
+            query = bound(f"SELECT * FROM {pattern}", stream)
+            plan = planned(query, stream, ANY)
+            assert plan.core is not None and core_text(plan.core) == rewritten
+            expected = by_oracle(query, stream)
+            found += len(expected)
+            assert by_kernel(interpreted_kernel(plan), stream, range(1, len(stream.events)))[0] == expected
+    assert found
+
+
+class _RightDeep(AnyGrouping):
+    """The more operands the right side of a `;` has, the cheaper it is."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def next(self, node: pt.Next, left: Estimate, right: Estimate) -> Estimate:
+        return Estimate(1.0, 1.0 / len(pt.positives(node.right)), 1.0, 1.0, 1.0, 1.0)
+
+
+EVERY = [{"type": kind, "ts": 40, "k": 1, "v": None, "w": 1, "s": "p"} for kind in "ABC"]
+"""Events of all types, so that every query binds."""
 
 
 @pytest.mark.parametrize("module", [core_rules, core_cost], ids=lambda module: module.__name__)
@@ -191,3 +241,23 @@ def test_the_tree_of_a_sampled_table_is_chosen() -> None:
     tables = [cepheid.match(text, table, options=options) for options in ({}, {"rewrite": "off"})]
     matches = [sorted(map(str, found.to_pylist())) for found in tables]  # those of one time have no order
     assert matches[0] == matches[1] != []
+
+
+def test_a_law_that_would_change_the_key_is_refused_and_a_lost_variable_is_named() -> None:
+    plan = _core("A a; B b WHERE FILTER(a.x = b.x)", RARE_FIRST)
+    core = plan.core
+    assert isinstance(core, pt.Next)
+    given_input = CoreInput({"x": INTEGER})
+
+    def forgets_the_key(core: Pattern, given: CoreInput) -> Rewritten:
+        assert isinstance(core, pt.Next)
+        return Rewritten(replace(core, skip=()))
+
+    def forgets_a_variable(core: Pattern, given: CoreInput) -> Rewritten:
+        assert isinstance(core, pt.Next)
+        return Rewritten(core.left)
+
+    found = rewritten_core(core, given_input, [forgets_the_key])
+    assert found.core == core and "would change its key" in found.notes[0]
+    with pytest.raises(AssertionError, match="forgets_a_variable"):
+        rewritten_core(core, given_input, [forgets_a_variable])

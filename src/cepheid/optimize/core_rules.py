@@ -57,19 +57,14 @@ def rewritten_core(core: Pattern, given: CoreInput, laws: Sequence[Law] | None =
     notes: list[str] = []
     for law in LAWS if laws is None else laws:
         found = law(core, given)
-        notes += found.notes
-        if found.core != core:
-            _require_invariants(law, core, found.core, given)
-            core = found.core
+        if list(positives(core)) != list(positives(found.core)):
+            raise AssertionError(f"the law `{law.__name__}` changed the variables of {core_text(core)}")
+        keys = [set(core_key(form, given.lacks, given.types)) for form in (core, found.core)]
+        if keys[0] == keys[1]:
+            core, notes = found.core, [*notes, *found.notes]
+        else:
+            notes.append(f"{core_text(core)} as issued: `{law.__name__}` would change its key")
     return Rewritten(core, tuple(dict.fromkeys(notes)))
-
-
-def _require_invariants(law: Law, before: Pattern, after: Pattern, given: CoreInput) -> None:
-    if list(positives(before)) != list(positives(after)):
-        raise AssertionError(f"the law `{law.__name__}` changed the variables of {core_text(before)}")
-    keys = [set(core_key(core, given.lacks, given.types)) for core in (before, after)]
-    if keys[0] != keys[1]:
-        raise AssertionError(f"the law `{law.__name__}` changed the key of {core_text(before)}")
 
 
 def core_text(pattern: Pattern) -> str:
