@@ -12,6 +12,7 @@ from rich.console import Console
 from bench import (
     ced,
     ced_figures,
+    ced_latency,
     compiling,
     composition,
     eql,
@@ -41,6 +42,7 @@ _MODULES = (
     eql,
     ced,
     ced_figures,
+    ced_latency,
     composition,
     next,
     rules,

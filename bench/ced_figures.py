@@ -166,7 +166,9 @@ def _cell(name: str) -> Callable[[Sample], str]:
     return lambda sample: f"{sample.outcome.counted[name]:.3f}" if name in sample.outcome.counted else ""
 
 
-def _report(name: str, title: str, point: str, samples: Sequence[Sample], paper: str, log_x: bool = False) -> Report:
+def share_report(
+    name: str, title: str, point: str, samples: Sequence[Sample], paper: str, log_x: bool = False
+) -> Report:
     return Report(
         name,
         title,
@@ -195,7 +197,7 @@ def _windows(kind: str, letter: str, quick: bool) -> Report:
     for window in (0.5, 2) if quick else (0.1, 0.25, 0.5, 1, 2, 4):
         event = Event.of(f"{kind}(E1, E2, E3; {int(window * UNIT)})", rates)
         samples += measured(window, lambda _, event=event: event, _steps, quick)  # type: ignore[misc]
-    return _report(
+    return share_report(
         f"ced-4{letter}",
         f"{kind}(e1, e2, e3; w): events fetched by window and steps",
         "window",
@@ -211,7 +213,7 @@ def negation(quick: bool) -> Report:
         operands = [f"{'!' if i >= 3 - negated else ''}E{i + 1}" for i in range(3)]
         event = Event.of(f"and({', '.join(operands)}; {UNIT})", zipf(3, SKEW, 1.0))
         samples += measured(negated, lambda _, event=event: event, _steps, quick)  # type: ignore[misc]
-    return _report(
+    return share_report(
         "ced-4c",
         "and(e1, e2, e3; w=1): events fetched by negated subevents",
         "negated",
@@ -231,7 +233,7 @@ def fanout(quick: bool) -> Report:
             return {f"{steps} step{'s' * (steps > 1)}": event.plan(steps, _HEURISTIC) for steps in limits}
 
         samples += measured(count, lambda _, event=event: event, variants, quick)  # type: ignore[misc]
-    return _report(
+    return share_report(
         "ced-4d",
         "and of n subevents with equal rates, w=1: events fetched by fanout and steps",
         "subevents",
@@ -245,7 +247,7 @@ def skew(quick: bool) -> Report:
     for value in (0.0, 2.0) if quick else (0.0, 0.255, 0.5, 1.0, 1.5, 2.0):
         event = Event.of(f"and(E1, E2, E3; {UNIT})", zipf(3, value, 1.0))
         samples += measured(value, lambda _, event=event: event, _steps, quick)  # type: ignore[misc]
-    return _report(
+    return share_report(
         "ced-4e",
         "and(e1, e2, e3; w=1): events fetched by the skew of the rates",
         "skew",
@@ -269,7 +271,7 @@ def errors(quick: bool) -> Report:
             return found
 
         samples += measured(value, lambda _, event=event: event, variants, quick)  # type: ignore[misc]
-    return _report(
+    return share_report(
         "ced-4f",
         "and of five, w=1: events fetched with errors in all rates, by skew",
         "skew",
@@ -320,7 +322,7 @@ def complexity(quick: bool) -> Report:
     samples = []
     for operators in (1, 2) if quick else (1, 2, 3, 4, 5, 6, 7):
         samples += measured(operators, _random(operators), variants, quick, RANDOM_EVENTS)
-    return _report(
+    return share_report(
         "ced-5a",
         "random events by their number of operators: events fetched for three latencies",
         "operators",
@@ -336,7 +338,7 @@ def heuristics(quick: bool) -> Report:
     samples = []
     for operators in (1, 2) if quick else (1, 2, 3, 4, 5, 6, 7):
         samples += measured(operators, _random(operators), variants, quick, RANDOM_EVENTS)
-    return _report(
+    return share_report(
         "ced-5b",
         "random events: events fetched by plans of both algorithms",
         "operators",
@@ -366,7 +368,7 @@ def _limits(letter: str, title: str, chosen: Mapping[str, tuple[str, str]], quic
             return {name: event.plan(4, option) for name, option in options.items()}
 
         samples += measured(limit, _binary, variants, quick)
-    return _report(
+    return share_report(
         f"ced-5{letter}",
         title,
         "k",

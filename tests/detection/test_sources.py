@@ -138,3 +138,18 @@ def test_the_code_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     without_files = json.loads(listed)
     del without_files["sources"][1]["token_file"]
     assert len(source_list(without_files, "the page").sources) == 2
+
+
+def test_a_log_on_the_clock_reports_an_event_once_it_is_complete() -> None:
+    """It waits until the event is complete, and does not report again and again until then."""
+    import time
+
+    log = GrowingLog("clock", DEFAULT_COLUMNS, lateness=100_000)
+    moment = int(time.time() * 1_000_000)
+    log.append(pa.table({"type": ["A"], "ts": [moment]}))
+    reports = 0
+    while log.complete() < moment:
+        log.wait(log.complete(), 5.0)
+        reports += 1
+    assert reports <= 3
+    assert time.time() * 1_000_000 - moment < 3_000_000

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import queue
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -109,13 +111,43 @@ class _Serving:
 
     def messages(self, request: Request, schema: pa.Schema) -> Iterator[tuple[pa.RecordBatch, bytes]]:
         try:
-            for answer in self.answers(request):
-                if self.random.random() < self.options.loss:
-                    continue
-                time.sleep(self.options.delay)
-                yield answer.events.cast(schema), answer_metadata(answer)
+            for answer in _delayed(self.answers(request), self.options.delay):
+                if self.random.random() >= self.options.loss:
+                    yield answer.events.cast(schema), answer_metadata(answer)
         except CepheidError as problem:
             raise flight.FlightServerError(problem.what) from None
+
+
+def _delayed(answers: Iterator[Answer], delay: float) -> Iterator[Answer]:
+    """The answers, each so many seconds after it was made. Those that follow are made meanwhile."""
+    if not delay:
+        yield from answers
+        return
+    made: queue.SimpleQueue[tuple[float, Answer | Exception | None]] = queue.SimpleQueue()
+    stopped = threading.Event()
+
+    def make() -> None:
+        try:
+            for answer in answers:
+                made.put((time.monotonic() + delay, answer))
+                if stopped.is_set():
+                    return
+            made.put((time.monotonic(), None))
+        except Exception as problem:  # it is raised where the answers are read
+            made.put((time.monotonic(), problem))
+
+    threading.Thread(target=make, daemon=True).start()
+    try:
+        while True:
+            due, item = made.get()
+            if item is None:
+                return
+            if isinstance(item, Exception):
+                raise item
+            time.sleep(max(due - time.monotonic(), 0.0))
+            yield item
+    finally:
+        stopped.set()
 
 
 def _split(answer: Answer, log: GrowingLog) -> Iterator[Answer]:

@@ -125,8 +125,13 @@ class GrowingLog:
     def wait(self, after: int, seconds: float) -> None:
         """Waits until there is something to report after a time, or so many seconds."""
         with self.changed:
-            if self._ended or self._last - 1 > after:
+            if self._ended or (self.lateness is None and self._last - 1 > after):
                 return
+            if self.lateness is not None and self._last > after:
+                due = (self._last + self.lateness) / 1_000_000 - time.time()
+                if due <= 0:
+                    return
+                seconds = min(seconds, due)
             self.changed.wait(seconds)
 
     def described_schema(self) -> pa.Schema:
