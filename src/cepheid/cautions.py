@@ -31,6 +31,7 @@ def _lacking_attributes(query: Query, schema: Schema) -> list[str]:
     """Conditions on an attribute that the type of their variable lacks: they are true (ruling 4), which few people
     expect of a column that happens to be empty."""
     found = []
+    derived = {item.name for item in query.inputs}  # binding has checked the attributes of their events
     for condition in query.where:
         if _compares_with_null(condition):  # it has a warning of its own
             continue
@@ -39,7 +40,9 @@ def _lacking_attributes(query: Query, schema: Schema) -> list[str]:
             named = [(var, condition.name) for var in query.roles]
         for var, name in dict.fromkeys(named):
             types = query.roles[var].event_class.types if var in query.roles else ()
-            is_known = types and schema.types.keys() >= set(types) and not schema.partial.intersection(types)
+            is_known = (
+                types and schema.types.keys() >= set(types) and not (schema.partial | derived).intersection(types)
+            )
             if is_known and name not in schema.attributes(types):
                 text = f"no event of type {listing(types)} has `{name}`: `{ex.to_text(condition)}`"
                 found.append(f"{text} does not apply to `{var}` and counts as true")

@@ -7,6 +7,7 @@ late (trailing negations), that are limited, and that several queries use.
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -198,6 +199,14 @@ def test_the_state_of_a_composed_stream_is_bounded_by_the_windows() -> None:
     sizes = simulated.states
     assert max(sizes[10:]) <= 1.3 * max(sizes[2:8])
     assert sum(batch.num_rows for batch in simulated.matches["q"]) > 100
+
+
+def test_attributes_of_derived_events_are_no_reason_for_a_warning() -> None:
+    text = "P: EVENT SEQ(A x, B y) WHERE [id] WITHIN 5\nQ: EVENT SEQ(P p, C c) WHERE p.x.id = c.id WITHIN 10"
+    table = pa.table({"type": list("ABC"), "ts": [1, 2, 3], "id": [1, 1, 1]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert cepheid.match(text, table, time_unit="ms").num_rows == 1
 
 
 def test_explain_shows_which_query_feeds_which() -> None:
