@@ -21,6 +21,7 @@ from cepheid.codegen.compile import interpreted
 from cepheid.errors import NameProblem, NotAvailable
 from cepheid.events import START, Clock
 from cepheid.explanation import explain
+from cepheid.expr import to_text
 from cepheid.kernels import successor
 from cepheid.kernels.registry import EVALUATORS, kernel_for
 from cepheid.optimize import core_cost, core_rules
@@ -241,6 +242,29 @@ def test_the_tree_of_a_sampled_table_is_chosen() -> None:
     tables = [cepheid.match(text, table, options=options) for options in ({}, {"rewrite": "off"})]
     matches = [sorted(map(str, found.to_pylist())) for found in tables]  # those of one time have no order
     assert matches[0] == matches[1] != []
+
+
+def test_only_queries_with_a_choice_are_sampled() -> None:
+    """A sample takes time. θ discards instances, so it does not make the events of a variable rarer; φ does."""
+    stream = stream_of([{"type": "AB"[i % 2], "ts": i, "x": i % 4} for i in range(40)])
+    sampled: list[Plan] = []
+
+    def sample(plan: Plan) -> Stats:
+        sampled.append(plan)
+        return NO_STATS
+
+    types = schema_types(stream.table.schema)
+    for text, options in (
+        ("A a; B b WHERE a.x < b.x", {}),
+        ("A a; B b; A c", {"rewrite": "off"}),
+        ("A a; B b; A c WHERE FILTER(b.x > 1), c.x > 2, FILTER(a.x = b.x)", {}),
+    ):
+        query = bound(f"SELECT * FROM {text}", stream)
+        lower(query, types, stream.schema, Clock(), EVALUATORS, options=options, sample=sample)
+    (plan,) = sampled
+    tests = {bit.name: [to_text(test) for test in bit.tests] for bit in plan.bits}
+    assert tests["b begin"] == ["b.x > 1"] and tests["c begin"] == []
+    assert [to_text(predicate) for predicate in plan.predicates] == ["a.x = b.x"]
 
 
 def test_a_law_that_would_change_the_key_is_refused_and_a_lost_variable_is_named() -> None:

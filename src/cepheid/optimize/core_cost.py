@@ -41,7 +41,7 @@ CHAIN = 150.0
 """Nanoseconds to add an item to a chain or a group."""
 FIRE = 36.0
 """Nanoseconds to start a timer and let it fire."""
-WRITE = 2.0
+WRITE = 3.0
 """Nanoseconds for each event of a match."""
 _LONGEST = 0.9
 """The largest share of chains that are expected to go on."""

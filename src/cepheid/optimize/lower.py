@@ -21,7 +21,7 @@ from cepheid.optimize.derived import derived
 from cepheid.optimize.rules import FALSE, lean_equalities, rewrite, wants_rewrites
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.optimize.windows import match_window, operator_windows, reach
-from cepheid.pattern import Column, Query, Role, durations
+from cepheid.pattern import Column, Next, Query, Role, durations, walk
 from cepheid.physical import REFERENCE, Lowered, Options, Plan, attributes_in, not_made_for
 from cepheid.types import BINARY, Family, Type
 
@@ -84,7 +84,9 @@ def lower(
     searching = [e for e in able if e.SEARCHES and evaluator in (None, e.NAME)]
     decides = searching or (able if query.is_folded and evaluator is None and len(able) > 1 else [])
     if stats == NO_STATS and decides and sample is not None:
-        stats = sample(_to_sample(lowered) if searching else decides[0].plan(lowered, NO_STATS))
+        of_core = query.dialect.conditions_belong_to_operators
+        observed = _to_sample(lowered) if searching and not of_core else decides[0].plan(lowered, NO_STATS)
+        stats = sample(observed) if _has_choice(observed) else stats
     wanted = _with_most_options(able, options) if evaluator is None else [e for e in able if evaluator == e.NAME]
     if query.is_folded and query.window is None and not _compares(lowered):
         wanted = [e for e in wanted if e.FOLDS] or wanted  # nothing bounds the number of matches that others enumerate
@@ -99,6 +101,13 @@ def lower(
         expected=costs.get(chosen, math.nan),
         others=tuple(_why_others_lost(chosen, others, costs, evaluator is not None)),
     )
+
+
+def _has_choice(plan: Plan) -> bool:
+    """Whether statistics may lead to another plan. EQL's operators are rewritten if there are several `;`."""
+    if plan.core is None:
+        return True
+    return wants_rewrites(plan.options) and sum(isinstance(node, Next) for node in walk(plan.core)) > 1
 
 
 def _to_sample(lowered: Lowered) -> Plan:
