@@ -20,12 +20,15 @@ def planner() -> _Planner:
     return _Planner(opened.source, RunOptions(time_unit="ms"))
 
 
-def test_the_rules_are_those_of_each_text() -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+def test_the_rules_are_those_of_each_text(at_once: bool) -> None:
+    """The conditions of a core are analysed when they are first seen, or all at once."""
     texts = [*datasets.fraud_rules(80, seed=7).values()]
     texts += [
         SASE.format(amount, country, hours) for amount, country, hours in [(5, "US", 1), (7.5, "DE", 2), (9, "", 3)]
     ]
     shared, calls = planner(), []
+    shared.read(Written("q", text) for text in texts if at_once)
     analyse = _Planner._analysed
     for text in texts:
         member = shared.member(Written("q", text))
@@ -36,6 +39,7 @@ def test_the_rules_are_those_of_each_text() -> None:
         calls.append(len(shared.fragments))
     assert sum(template is not None for template in shared.templates.values()) >= 8
     assert calls[-1] < 150
+    assert not at_once or len(set(calls)) <= len(shared.templates), "one analysis for each core"
 
 
 @pytest.mark.parametrize(

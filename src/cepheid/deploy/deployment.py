@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -122,6 +122,10 @@ class Written:
     since: int = 0
     """The version of a deployment that it was added with: events that arrived before are not seen by it."""
     parsed: Query | None = None
+    uses_others: bool = False
+    """Whether `parsed` has other queries as inputs, which the text does not say."""
+    _parts: list[Parts | None] = field(default_factory=list, compare=False, repr=False)
+    """The parts of the text, once they are known."""
 
     @property
     def query(self) -> Query:
@@ -137,7 +141,11 @@ class Written:
 
     @property
     def parts(self) -> Parts | None:
-        return parts_of(self.source) if isinstance(self.source, str) and self.parsed is None else None
+        if not isinstance(self.source, str) or self.uses_others:
+            return None
+        if not self._parts:
+            self._parts.append(parts_of(self.source))
+        return self._parts[0]
 
     @property
     def core(self) -> str:
@@ -183,6 +191,7 @@ def deploy(
     alone: dict[str, str] = {}
     refused: dict[str, CepheidError] = {}
     planner = _Planner(source, options)
+    planner.read(queries.values())
     for name, written in queries.items():
         try:
             member = planner.member(written) if sharing else "sharing is off"
@@ -218,9 +227,18 @@ class _Planner:
     """By the core without literals: the template, and the columns that its queries show."""
     fragments: dict[tuple[str, str], Fragment] = field(default_factory=dict)
     """By the core and the condition, without literals."""
+    texts: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By the core: the conditions that queries have with it, each by its text without literals."""
 
     def __post_init__(self) -> None:
         self.types = {**schema_types(readable_schema(self.source.schema)), VERSION: INTEGER}
+
+    def read(self, queries: Iterable[Written]) -> None:
+        """Collects the conditions of each core, so that they are analysed together."""
+        for parts in (written.parts for written in queries):
+            if parts is not None:
+                of = self.texts.setdefault(skeleton_of(parts.core).text, {})
+                of.update((skeleton_of(text).text, text) for text in parts.fragments)
 
     def prepared(self, written: Written) -> Prepared:
         if self.source.attributes is None:
@@ -246,13 +264,16 @@ class _Planner:
             member = self._analysed(written)
             self.templates[core.text] = None
             if isinstance(member, _Member):
-                self._learn(written, parts, core)
+                own = {skeleton_of(text).text: text for text in parts.fragments}
+                every = {**self.texts.get(core.text, {}), **own}
+                if not self._learn(written, parts, core, [*every.values()]):
+                    self._learn(written, parts, core, parts.fragments)
                 if self._assembled(written, parts, core) != member:
                     self.templates[core.text] = None
             return member
         assembled = self._assembled(written, parts, core)
         if assembled is None and self.templates[core.text] is not None:
-            self._learn(written, parts, core)
+            self._learn(written, parts, core, parts.fragments)
             assembled = self._assembled(written, parts, core)
         return self._analysed(written) if assembled is None else assembled
 
@@ -271,27 +292,30 @@ class _Planner:
         shape, rule = template.member(core.literals)
         return _Member(written, columns, shape, with_conditions(rule, added))
 
-    def _learn(self, written: Written, parts: Parts, core: Skeleton) -> None:
-        """The template of a core and its fragments, by one analysis of the text with sentinels."""
+    def _learn(self, written: Written, parts: Parts, core: Skeleton, texts: Sequence[str]) -> bool:
+        """The template of a core and some conditions, by one analysis of the text with sentinels; returns whether it is
+        found."""
         text, sentinels = with_sentinels(parts.core)
-        probes = [with_sentinels(each, len(sentinels) + number) for number, each in enumerate(parts.fragments)]
+        probes = [with_sentinels(each, len(sentinels) + number) for number, each in enumerate(texts)]
         cut = parts_of(text)
         if cut is None or cut.fragments:
-            return
+            return False
         try:
             query = parse(cut.with_fragments([probe for probe, _ in probes]), written.dialect)
             analysed = self._analysed(Written(written.name, query))
             if isinstance(analysed, str):
-                return
+                return False
             bound, _, clock = bound_query(query, self.source, self.options)
             rest, fragments = without_fragments(analysed.rule, [of[0] for _, of in probes])
             template = Template.of(bound, analysed.shape, rest, sentinels, clock)
         except CepheidError:
-            return
-        if template is not None and fragments is not None:
-            self.templates[core.text] = template, analysed.columns
-            for each, fragment in zip(parts.fragments, fragments, strict=True):
-                self.fragments[core.text, skeleton_of(each).text] = fragment
+            return False
+        if template is None or fragments is None:
+            return False
+        self.templates[core.text] = template, analysed.columns
+        for each, fragment in zip(texts, fragments, strict=True):
+            self.fragments[core.text, skeleton_of(each).text] = fragment
+        return True
 
     def _analysed(self, written: Written) -> _Member | str:
         options, query = self.options, written.query

@@ -96,7 +96,7 @@ def uses_of(
 def _with_inputs(written: Written, names: list[str], inner: list[Query]) -> Written:
     inputs = tuple(replace(query, name=name) for name, query in zip(names, inner, strict=True))
     query = replace(written.query, inputs=(*inputs, *written.query.inputs))
-    return replace(written, parsed=query)
+    return replace(written, parsed=query, uses_others=True)
 
 
 def _used(written: Written, queries: Mapping[str, Written], known_types: Collection[str]) -> list[str]:
