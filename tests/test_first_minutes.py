@@ -78,3 +78,20 @@ def test_a_conjunction_has_no_last_event() -> None:
 def test_a_directory_is_not_a_query(tmp_path: Path) -> None:
     done = command("explain", tmp_path)
     assert done.exit_code != 0 and "is a directory" in done.stderr and "cepheid deploy" in done.stderr
+
+
+@pytest.mark.parametrize("evaluator", [None, "reference"])
+def test_coalesce_in_return_shows_the_branch_that_matched(evaluator: str | None) -> None:
+    events = pa.table(
+        {
+            "type": ["A", "B", "A", "C", "A", "B"],
+            "ts": [1, 2, 11, 12, 21, 22],
+            "v": [1, 2, 3, 4, 5, None],
+            "name": ["a", "bee", "a", "sea", "a", None],
+        }
+    )
+    query = """PATTERN A;(B|C) WITHIN 5 RETURN coalesce(B.v, C.v) AS v, coalesce(B.name, C.name, 'none') AS name,
+               coalesce(C.v, 0) + A.v AS total, coalesce(C.v, NULL, 7) AS other"""
+    found = cepheid.match(query, events, evaluator=evaluator).to_pylist()
+    shown = [(row["v"], row["name"], row["total"], row["other"]) for row in found]
+    assert shown == [(2, "bee", 1, 7), (4, "sea", 7, 4), (None, "none", 5, 7)]

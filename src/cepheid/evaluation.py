@@ -33,6 +33,8 @@ class Env:
     trying: Mapping[str, Event] = field(default_factory=dict)
     clock: Clock = NO_CLOCK
     groups: Mapping[str, tuple[Event, ...]] = field(default_factory=dict)
+    is_output: bool = False
+    """Whether the value is shown, not tested: then `coalesce` passes over what the match does not have."""
 
     def group(self, var: str) -> tuple[Event, ...] | None:
         """The events bound to a variable before the one being tried; None where the match does not bind it."""
@@ -151,7 +153,8 @@ def value(expr: Expr, env: Env) -> Any:
                 raise _Vacuous
             return aggregate(expr, group)
         case ex.Call():
-            args = [value(arg, env) for arg in expr.args]
+            passes_over = env.is_output and expr.fn == "coalesce"
+            args = [value_or_null(arg, env) if passes_over else value(arg, env) for arg in expr.args]
             return fitted(call(expr.fn, args), expr.type)
         case ex.Vector():
             return [value(item, env) for item in expr.items]
@@ -163,8 +166,13 @@ def value(expr: Expr, env: Env) -> Any:
             return truth(expr, env) is not False
 
 
-def value_or_null(expr: Expr, env: Env) -> Any:
+def output_value(expr: Expr, env: Env) -> Any:
     """The value of an output column: null where it reads an event that the match does not have."""
+    return value_or_null(expr, replace(env, is_output=True))
+
+
+def value_or_null(expr: Expr, env: Env) -> Any:
+    """The value of an expression; null where it does not apply."""
     try:
         return value(expr, env)
     except _Vacuous:

@@ -65,6 +65,8 @@ class Evaluation:
     length: int
     read: Callable[[Attr], Column]
     aggregate: Callable[[Aggregate], Column]
+    is_output: bool = False
+    """Whether values are shown, not tested: then `coalesce` passes over what is absent."""
 
     def truth(self, expr: Expr) -> tuple[Array, Array]:
         """The rows in which a predicate is true, and those in which it is not false (true, or does not apply)."""
@@ -123,6 +125,10 @@ class Evaluation:
                 return arithmetic(expr.op, self.value(expr.left), self.value(expr.right))
             case ex.Negative():
                 return negative(self.value(expr.item))
+            case ex.Call(fn="coalesce") if self.is_output:
+                items = [_null_if_absent(self.value(arg)) for arg in expr.args]
+                known = [np.broadcast_to(True if item.valid is None else item.valid, (self.length,)) for item in items]
+                return chosen([(flags, None) for flags in known[:-1]], items, expr.type, self.length)
             case ex.Call() if (expand := FUNCTIONS[expr.fn].expands) is not None:
                 # It does not apply where an argument is absent, also one that only a condition of it reads.
                 found = self.value(expand(expr))
@@ -435,6 +441,12 @@ def _true(test: Column, length: int) -> tuple[Array, Any]:
     """The rows in which a condition is true, and those in which it is absent."""
     flags = test.values if test.type.family is Family.BOOLEAN else np.False_
     return np.broadcast_to(both(test.valid, flags), (length,)), test.absent
+
+
+def _null_if_absent(column: Column) -> Column:
+    if column.values is NULL.values:
+        return NULL
+    return column if column.absent is None else replace(column.null_where(column.absent), absent=None)
 
 
 def chosen(tests: Sequence[tuple[Array, Any]], values: Sequence[Column], type_: Type, length: int) -> Column:

@@ -283,7 +283,7 @@ class MatchValues:
         if isinstance(expr, Aggregate) and AGGREGATES[expr.fn].result is ResultType.VALUE:
             array = self._selected(expr)
             return array if array.type == kind else array.cast(kind)
-        evaluation = Evaluation(length, self._read, self._aggregate)
+        evaluation = Evaluation(length, self._read, self._aggregate, is_output=True)
         if isinstance(expr, ex.Vector) and expr.items and pa.types.is_list(kind):
             return points_of([evaluation.value(item) for item in expr.items], length, kind)
         return to_arrow(evaluation.value(expr), length, kind)

@@ -39,7 +39,7 @@ from cepheid.engine.match_ids import MATCH_ID, LastEvents, hexadecimal, labelled
 from cepheid.engine.positions import MatchPositions, match_order
 from cepheid.engine.prepare import Prepared, position_type
 from cepheid.errors import NotAvailable, shown
-from cepheid.evaluation import Binding, Env, value_or_null
+from cepheid.evaluation import Binding, Env, output_value
 from cepheid.events import Clock, Event, timestamp_text
 from cepheid.expr import MEMBER, Aggregate, Attr, Expr, walk_reads
 from cepheid.graph import is_composed
@@ -206,7 +206,7 @@ def _match(
 ) -> tuple[tuple[int, int, list[int], list[int]], Match]:
     """The match, and its sort key in detection order."""
     env = _env(bound, prepared)
-    columns = None if output is None else {c.name: value_or_null(c.expr, env) for c in output}
+    columns = None if output is None else {c.name: output_value(c.expr, env) for c in output}
     start, end = interval
     groups = [[] if b is None else list(map(_POSITION, b if isinstance(b, tuple) else (b,))) for b in bound.values()]
     return (end, start, *match_order(groups)), Match(bound, start, end, columns)
@@ -386,7 +386,7 @@ def computed_columns(
     for bound in _bindings(matches, events):
         env = _env(bound, prepared)
         for name, (expr, _) in columns.items():
-            values[name].append(value_or_null(expr, env))
+            values[name].append(output_value(expr, env))
     return {name: _array(values[name], kind, show) for name, (_, kind) in columns.items()}
 
 

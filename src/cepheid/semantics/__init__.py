@@ -14,7 +14,7 @@ from typing import Any
 
 from cepheid.binding import INTERVAL_TYPES, composite_names, members
 from cepheid.checks import EVENT_ID, NODE
-from cepheid.evaluation import Env, aggregate, value_or_null
+from cepheid.evaluation import Env, aggregate, output_value, value_or_null
 from cepheid.events import NO_CLOCK, Clock, Event
 from cepheid.expr import MEMBER, Aggregate, Over, Whole
 from cepheid.pattern import DerivedStream, Query, SourceStream
@@ -168,7 +168,7 @@ def composite(query: Query, found: Found, clock: Clock, known: Mapping[str, Sequ
         bound = [event for var in owners if isinstance(event := found.bindings.get(var), Event)]
         attributes[name] = next((value for e in bound if (value := e.attributes.get(attribute)) is not None), None)
     env = Env(found.bindings, {}, clock)
-    attributes |= {name: value_or_null(expr, env) for name, expr in members(query, known.__getitem__)}
+    attributes |= {name: output_value(expr, env) for name, expr in members(query, known.__getitem__)}
     shown = {name: value for name, value in attributes.items() if MEMBER not in name}
     origin = query, found.bindings
     return Event(query.name or "", found.start, found.end, 0, attributes, shown, found.times, parts, origin)
@@ -195,7 +195,7 @@ def _columns(query: Query, found: Found, clock: Clock) -> dict[str, Any] | None:
         last = max(events_of(bound), key=lambda event: (event.end, event.position))
         bound = {**bound, NODE: node_of(last)}
     env = Env(bound, {}, clock)
-    return {column.name: value_or_null(column.expr, env) for column in query.output}
+    return {column.name: output_value(column.expr, env) for column in query.output}
 
 
 def summary(query: Query, matches: Sequence[Match]) -> Match:
