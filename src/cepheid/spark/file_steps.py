@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from cepheid.acquire.intervals import Numbers
 from cepheid.acquire.nearby import Nearby, is_key
-from cepheid.acquire.scan_cost import JOB, WORTHWHILE, TableShape
+from cepheid.acquire.scan_cost import COLLECTED, JOB, VALUE, WORTHWHILE, TableShape
 from cepheid.acquire.tree import Part as QueryPart
 from cepheid.acquire.tree import partial_query
 from cepheid.codegen.masks import masks
@@ -187,13 +187,14 @@ class Stepping:
         if not expected.groups or any(table is None for table in known.values()):
             return None
         others = [var for var in self._single if var in counts and var not in known]
-        if len(others) < 2 and len(known) + len(others) >= len(self._single):
-            return None  # the last variable is read with the rest
+        if not others:
+            return None
         following = min(others, key=lambda var: counts[var])
         rate = counts[following] / max(shape.ticks, 1)
         missing = math.exp(-2 * rate * self.window * within.share)
-        price = JOB + shape.decoding(expected.rows) / max(shape.columns + 1, 1) * 2
-        return following if missing * cost > price else None
+        near = min(counts[following], expected.moved)
+        price = JOB + 2 * VALUE * expected.rows + COLLECTED * near
+        return following if near <= MOST_EVENTS and missing * cost > price else None
 
     @property
     def _single(self) -> list[str]:
