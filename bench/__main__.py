@@ -25,6 +25,7 @@ from bench import (
     searching,
     spark,
     spark_languages,
+    spark_steps,
     streaming,
     targets,
     zstream,
@@ -48,6 +49,7 @@ _MODULES = (
     rules,
     spark,
     spark_languages,
+    spark_steps,
     flink,
     streaming,
 )
