@@ -24,7 +24,8 @@ from bench.report import Benchmark, Column, Report
 from bench.spark import counted, cpu_of, measured, running
 from cepheid.datasets import synthetic
 from cepheid.spark.stream import RunningStream
-from cepheid.streaming.bucket import Bucket, BucketContext
+from cepheid.streaming.bucket import Bucket
+from cepheid.streaming.bucket_context import BucketContext
 from cepheid.streaming.compact import read_arrays
 from cepheid.streaming.plan import StreamPlan
 

@@ -147,3 +147,22 @@ def test_the_state_of_families_forgets_keys() -> None:
         ]
         simulation.run([pa.RecordBatch.from_pylist(rows, SCHEMA)], end_of_time=False)
     assert max(simulation.sizes[20:]) < 1.5 * max(simulation.sizes[:20])
+
+
+def test_a_query_that_explodes_is_stopped_and_the_others_go_on() -> None:
+    explosive = "PATTERN SEQ(t a, t+ b[]) WHERE skip_till_any_match(a, b[]) { a.v > 1 } WITHIN 99"
+    texts = {"explosive": explosive, "pair": "EVENT SEQ(t a, u b) WHERE [k] WITHIN 9"}
+    source = StreamSource(RowReader(SCHEMA, Columns()), {kind: {f.name: f.type for f in SCHEMA} for kind in "tu"})
+    options = StreamOptions(0, RunOptions(options={"max_matches": "100"}), ("n",), 2)
+    queries = {name: Written(name, text) for name, text in texts.items()}
+    plan, _ = plan_queries(queries, source, options, is_several=True)
+    rows = [{"type": "tttu"[n % 4], "ts": n, "k": 1, "v": 2, "n": n} for n in range(40)]
+    simulation = Simulation(plan)
+    found: Counter[str] = Counter()
+    for at in range(0, 40, 8):
+        out = simulation.run([pa.RecordBatch.from_pylist(rows[at : at + 8], SCHEMA)], end_of_time=at == 32)
+        assert bool(out.dropped) == any("stopped" in text for text in out.dropped)
+        found.update({"stopped": len(out.dropped)})
+        found.update({name: sum(map(len, parts)) for name, parts in out.matches.items()})
+    assert found["stopped"] == 1
+    assert found["pair"] == sum(expected(texts["pair"], rows).values()) > 20

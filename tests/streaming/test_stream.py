@@ -33,7 +33,8 @@ from cepheid.runtime.kernel import END_OF_TIME
 from cepheid.spark.bucket_groups import group_numbers, spark_hashes
 from cepheid.spark.stream import buckets_of
 from cepheid.streaming import state as stream_state
-from cepheid.streaming.bucket import Bucket, BucketContext
+from cepheid.streaming.bucket import Bucket
+from cepheid.streaming.bucket_context import BucketContext
 from cepheid.streaming.checkpoint import Checkpoint
 from cepheid.streaming.pack import bucket_numbers, pack
 from cepheid.streaming.plan import StreamPlan

@@ -380,7 +380,12 @@ class RunningStream:
         return planner.changed(self.stream.plan, change)
 
     def _take_requests(self) -> None:
-        """Makes the changes that other processes have asked for."""
+        """Makes the changes that other processes have asked for, and removes queries that buckets have stopped."""
+        known = self.queries
+        for name in [name for name in self.delivery.totals.stopped if name in known]:
+            with suppress(CepheidError):  # another query uses it, or there is no other
+                self.remove(name)
+            self.delivery.totals.stopped.remove(name)
         requests = Requests(self.stream.checkpoint.own.inside(REQUESTS))
         for name in requests.waiting():
             try:

@@ -18,7 +18,8 @@ from cepheid.runtime.kernel import END_OF_TIME
 from cepheid.spark.bucket_groups import bucket_of, group_numbers
 from cepheid.spark.worker import settle_memory, together
 from cepheid.streaming.ahead import Jump, Newest
-from cepheid.streaming.bucket import Bucket, BucketContext
+from cepheid.streaming.bucket import Bucket
+from cepheid.streaming.bucket_context import BucketContext
 from cepheid.streaming.compact import read_rows, write_rows
 from cepheid.streaming.delivery import JUMPS, READ, OutputRow, output_rows, reject_row, state_row
 from cepheid.streaming.pack import Packed, from_bytes, pack, to_bytes

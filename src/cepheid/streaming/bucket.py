@@ -10,7 +10,7 @@ released.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,27 +23,28 @@ import pyarrow.compute as pc
 from cepheid.codegen.columns import MASK, attribute
 from cepheid.deploy.families import VERSION
 from cepheid.engine import oracle
-from cepheid.engine.adaptation import Kernels, caught_up
-from cepheid.engine.derivation import Evaluating, GraphRun, Wiring
-from cepheid.engine.positions import MatchPositions, intervals, match_order, position_columns
+from cepheid.engine.adaptation import caught_up
+from cepheid.engine.derivation import Evaluating, GraphRun
+from cepheid.engine.positions import MatchPositions, intervals, position_columns
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.stepping import Stepper
 from cepheid.engine.summary import Summary, merged_row, part_of
 from cepheid.errors import Explosion
 from cepheid.io.rows import START, TIME, Rows
 from cepheid.io.source import readable
-from cepheid.kernels.registry import kernel_for
 from cepheid.optimize.adapt import Switch, horizon, same_work
 from cepheid.optimize.distribution import may_drop
 from cepheid.pattern import negatives
 from cepheid.physical import Plan
-from cepheid.runtime.kernel import END_OF_TIME, Array, Kernel, Positions
+from cepheid.runtime.kernel import END_OF_TIME, Array, Positions
 from cepheid.streaming import graph_state
 from cepheid.streaming import state as stream_state
 from cepheid.streaming.adaptation import Adapted, rearranged
+from cepheid.streaming.bucket_context import BucketContext
 from cepheid.streaming.compact import read_arrays, read_rows, write_arrays, write_rows
 from cepheid.streaming.families import StreamGroup
 from cepheid.streaming.order import by_time, settled
+from cepheid.streaming.outputs import first_positions
 from cepheid.streaming.pack import joined
 from cepheid.streaming.plan import StreamPlan, StreamQuery, state_schema, with_schema
 from cepheid.streaming.retained import RetainedRows
@@ -63,35 +64,7 @@ class BucketOutput:
     """The keys that were dropped, by the number of their query, each with the reason."""
 
 
-class BucketContext:
-    """The kernels and row schemas of a plan. A worker builds them once, for all buckets."""
-
-    def __init__(self, plan: StreamPlan) -> None:
-        self.plan = plan
-        self.fingerprint = plan.fingerprint()
-        self.retained_schema = plan.retained_schema()
-        self.packed_schema = plan.packed_schema()
-        self.kernels: defaultdict[int, Kernels] = defaultdict(Kernels)
-        self.graph_kernels: dict[int, Kernel] = {}
-        """By the identity of their plans, which live as long as this."""
-        self.wirings: dict[int, Wiring] = {}
-
-    def wiring(self, number: int) -> Wiring:
-        """The columns of a query that others feed."""
-        if number not in self.wirings:
-            self.wirings[number] = self.plan.queries[number].wiring(self.plan.reader.schema)
-        return self.wirings[number]
-
-    def kernel_of(self, prepared: Prepared) -> Kernel:
-        """The kernel of a query in a graph."""
-        made = self.graph_kernels.get(id(prepared.plan))
-        if made is None:
-            made = self.graph_kernels[id(prepared.plan)] = kernel_for(prepared.plan)
-        return made
-
-    def kernel(self, number: int, plan: Plan) -> Kernel:
-        """The kernel of a query, by the plan that is in use."""
-        return self.kernels[number].of(plan)
+STOPPED = "the query is stopped"
 
 
 @dataclass(slots=True)
@@ -117,6 +90,8 @@ class Bucket:
     """The keys whose events a query ignores, since one of them completed too many matches."""
     newly_dropped: list[tuple[int, str]] = field(default_factory=list)
     """Those of the batch at hand, with the reason."""
+    stopped: set[int] = field(default_factory=set)
+    """The queries that exceeded a limit."""
     families: bytes = b""
     """The state of the families of its key."""
     summaries: dict[int, Summary] = field(default_factory=dict)
@@ -156,7 +131,9 @@ class Bucket:
         if watermark > self.watermark or released.num_rows:
             oldest = [self.rows.end]
             for number, query in self.queries:
-                outputs, needed_from = self._evaluate(number, query, released, watermark)
+                if number in self.stopped:
+                    continue
+                outputs, needed_from = self._evaluated(number, query, released, watermark)
                 for output in outputs:
                     counts.update(dict.fromkeys(query.names, output.num_rows))
                     matches.extend((query.table, rows) for rows in query.rows(output))
@@ -227,6 +204,22 @@ class Bucket:
         self.waiting = waiting.slice(ready)
         released = waiting.slice(0, ready)
         return settled(released, self.plan) if any(query.ties_matter for _, query in self.queries) else released
+
+    def _evaluated(
+        self, number: int, query: StreamQuery, released: pa.RecordBatch, watermark: int
+    ) -> tuple[list[pa.RecordBatch], int]:
+        """The output of a query, and the position of the first row that it still needs. One of several that exceeds a
+        limit is stopped, and the others go on."""
+        try:
+            return self._evaluate(number, query, released, watermark)
+        except Explosion as problem:
+            if not self.plan.is_several:
+                raise
+            self.stopped.add(number)
+            self.newly_dropped.append((number, f"{STOPPED}: {problem.what}"))
+            for held in (self.memory, self.adapted, self.summaries, self.output_counts, self.dropped):
+                held.pop(number, None)
+            return [], self.rows.end
 
     # --- evaluators ---------------------------------------------------------------------------------------------------
 
@@ -490,7 +483,7 @@ class Bucket:
     ) -> Iterator[pa.RecordBatch]:
         limit = query.prepared.query.limit
         if limit is not None:
-            positions = _first(positions, limit - self.output_counts.get(number, 0))
+            positions = first_positions(positions, limit - self.output_counts.get(number, 0))
         if not len(positions.start):
             return
         if query.gatherer is not None:
@@ -514,7 +507,9 @@ class Bucket:
         """Whether the state is that of a new bucket."""
         sums_up = any(query.sums_up for _, query in self.queries)
         has_rows = self.waiting.num_rows or self.rows.table.num_rows
-        return not (has_rows or self.memory or self.families or self.output_counts or self.dropped or sums_up)
+        return not (
+            has_rows or self.memory or self.stopped or self.families or self.output_counts or self.dropped or sums_up
+        )
 
     def save(self) -> bytes:
         rows, waiting = self.rows.table, self.waiting
@@ -535,6 +530,7 @@ class Bucket:
             "plans": {names[number]: adapted.to_data() for number, adapted in self.adapted.items()},
             "dropped": {names[number]: sorted(keys) for number, keys in self.dropped.items()},
             "summaries": {names[number]: summary.to_data() for number, summary in self.summaries.items()},
+            "stopped": [names[number] for number in sorted(self.stopped)],
             "waiting": waiting.num_rows,
             "retained": rows.num_rows,
             "oldest": min(oldest, default=None),
@@ -565,6 +561,7 @@ class Bucket:
             {known[q]: (memory[2 * i], memory[2 * i + 1]) for i, q in enumerate(header["queries"]) if q in known},
             {n: Adapted.of_data(plan.queries[n].prepared, data) for n, data in of["plans"].items()},
             dropped={n: set(keys) for n, keys in of["dropped"].items()},
+            stopped={known[name] for name in header.get("stopped", ()) if name in known},
             families=families if plan.group_of(number) is not None else b"",
             summaries={n: Summary.of_data(plan.queries[n].prepared.query, d) for n, d in of["summaries"].items()},
         )
@@ -585,15 +582,3 @@ def _keys(rows: pa.RecordBatch, names: Sequence[str]) -> list[str]:
 
 def _unlimited(prepared: Prepared) -> Prepared:
     return replace(prepared, query=replace(prepared.query, limit=None))
-
-
-def _first(positions: MatchPositions, count: int) -> MatchPositions:
-    """The first matches by end, then by start, then by their events."""
-    rows = list(zip(*(column.to_pylist() for column in positions.variables.values()), strict=True))
-    groups = [[at if isinstance(at, list) else [] if at is None else [at] for at in row] for row in rows]
-    orders = [(positions.end[i], positions.start[i], *match_order(group)) for i, group in enumerate(groups)]
-    order = sorted(range(len(orders)), key=orders.__getitem__)[: max(count, 0)]
-    chosen = pa.array(order, pa.int64())
-    variables = {var: column.take(chosen) for var, column in positions.variables.items()}
-    reasons = None if positions.reasons is None else positions.reasons[order]
-    return MatchPositions(variables, positions.start[order], positions.end[order], reasons)

@@ -17,7 +17,7 @@ from cepheid.engine.adaptation import report as report_switch
 from cepheid.io.stream_rows import REJECTS as REJECT_SCHEMA
 from cepheid.optimize.adapt import Switch
 from cepheid.streaming.ahead import Jump
-from cepheid.streaming.bucket import BucketOutput
+from cepheid.streaming.bucket import STOPPED, BucketOutput
 from cepheid.streaming.metrics import Totals
 from cepheid.streaming.pack import from_bytes, to_bytes
 from cepheid.streaming.plan import StreamPlan
@@ -139,7 +139,10 @@ def count(totals: Totals, plan: StreamPlan, rows: Iterable[OutputRow], matches: 
             totals.jumps.append(Jump.from_json(row.block))
             _LOG.warning(totals.jumps[-1].described(plan.time.clock))
         elif row.kind == DROPPED:
-            totals.dropped.append(f"{plan.queries[row.query].name}: {row.block.decode()}")
+            query, reason = plan.queries[row.query], row.block.decode()
+            totals.dropped.append(f"{', '.join(query.names)}: {reason}")
+            if reason.startswith(STOPPED):
+                totals.stopped += [name for name in query.names if name not in totals.stopped]
             _LOG.warning(totals.dropped[-1])
         elif row.kind == SWITCHES:
             switch = report_switch(Switch(**json.loads(row.block)))

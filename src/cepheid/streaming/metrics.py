@@ -56,6 +56,8 @@ class Totals:
     """Every change of a plan, with the name of its query; each bucket decides for itself."""
     jumps: list[Jump] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
+    """The queries that exceeded a limit, and are not yet removed."""
 
     @property
     def used(self) -> int:

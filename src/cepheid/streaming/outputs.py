@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from cepheid.engine.gather import Gatherer
 from cepheid.engine.oracle import made_batch
+from cepheid.engine.positions import MatchPositions, match_order
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.run import objects_of
 from cepheid.engine.shapes import EVENTS, shaped
@@ -109,3 +110,15 @@ def tables_of(schemas: Sequence[pa.Schema]) -> list[OutputTable]:
         table = OutputTable.of(schema)
         found.setdefault(table.name, table)
     return list(found.values())
+
+
+def first_positions(positions: MatchPositions, count: int) -> MatchPositions:
+    """The first matches by end, then by start, then by their events."""
+    rows = list(zip(*(column.to_pylist() for column in positions.variables.values()), strict=True))
+    groups = [[at if isinstance(at, list) else [] if at is None else [at] for at in row] for row in rows]
+    orders = [(positions.end[i], positions.start[i], *match_order(group)) for i, group in enumerate(groups)]
+    order = sorted(range(len(orders)), key=orders.__getitem__)[: max(count, 0)]
+    chosen = pa.array(order, pa.int64())
+    variables = {var: column.take(chosen) for var, column in positions.variables.items()}
+    reasons = None if positions.reasons is None else positions.reasons[order]
+    return MatchPositions(variables, positions.start[order], positions.end[order], reasons)

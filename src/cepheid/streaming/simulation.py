@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from cepheid.optimize.adapt import Switch
 from cepheid.runtime.kernel import END_OF_TIME
 from cepheid.streaming.ahead import Jump
-from cepheid.streaming.bucket import Bucket, BucketContext
+from cepheid.streaming.bucket import Bucket
+from cepheid.streaming.bucket_context import BucketContext
 from cepheid.streaming.outputs import QUERY
 from cepheid.streaming.pack import Packet, pack
 from cepheid.streaming.plan import StreamPlan

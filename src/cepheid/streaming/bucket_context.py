@@ -1,0 +1,44 @@
+"""What all buckets of a worker share."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from cepheid.engine.adaptation import Kernels
+from cepheid.engine.derivation import Wiring
+from cepheid.engine.prepare import Prepared
+from cepheid.kernels.registry import kernel_for
+from cepheid.physical import Plan
+from cepheid.runtime.kernel import Kernel
+from cepheid.streaming.plan import StreamPlan
+
+
+class BucketContext:
+    """The kernels and row schemas of a plan. A worker builds them once, for all buckets."""
+
+    def __init__(self, plan: StreamPlan) -> None:
+        self.plan = plan
+        self.fingerprint = plan.fingerprint()
+        self.retained_schema = plan.retained_schema()
+        self.packed_schema = plan.packed_schema()
+        self.kernels: defaultdict[int, Kernels] = defaultdict(Kernels)
+        self.graph_kernels: dict[int, Kernel] = {}
+        """By the identity of their plans, which live as long as this."""
+        self.wirings: dict[int, Wiring] = {}
+
+    def wiring(self, number: int) -> Wiring:
+        """The columns of a query that others feed."""
+        if number not in self.wirings:
+            self.wirings[number] = self.plan.queries[number].wiring(self.plan.reader.schema)
+        return self.wirings[number]
+
+    def kernel_of(self, prepared: Prepared) -> Kernel:
+        """The kernel of a query in a graph."""
+        made = self.graph_kernels.get(id(prepared.plan))
+        if made is None:
+            made = self.graph_kernels[id(prepared.plan)] = kernel_for(prepared.plan)
+        return made
+
+    def kernel(self, number: int, plan: Plan) -> Kernel:
+        """The kernel of a query, by the plan that is in use."""
+        return self.kernels[number].of(plan)
