@@ -35,6 +35,7 @@ from stream_harness import (
 )
 
 import cepheid
+from cepheid.streaming.outputs import QUERY, TABLE
 from cepheid.streaming.sinks import FileSink
 from cepheid.streaming.storage import LocalDirectory
 
@@ -95,10 +96,10 @@ def test_what_is_lost_or_twice_is_noticed(tmp_path: Path) -> None:
     feeder.feed(16)
     late = [{**LATE, "v": float(n)} for n in range(feeder.late)]
     rejects = [{"raw": str(n)} for n in range(feeder.rejects)]
-    perfect = {
-        places.output / name: cepheid.match(query, pa.Table.from_pylist(feeder.rows, SCHEMA))
-        for name, query in QUERIES.items()
-    }
+    perfect = {}
+    for name, query in QUERIES.items():
+        found = cepheid.match(query, pa.Table.from_pylist(feeder.rows, SCHEMA))
+        perfect[places.output / f"{TABLE}{name}"] = found.append_column(QUERY, pa.array([name] * found.num_rows))
     perfect |= {places.late: pa.Table.from_pylist(late), places.rejects: pa.Table.from_pylist(rejects)}
     for directory, rows in perfect.items():
         FileSink(LocalDirectory(directory)).write("batch-0", rows)
