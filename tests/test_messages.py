@@ -260,6 +260,22 @@ SLIPS = {
     "EVENT Shelf a WHERE contains(a.shelf, 'a')": "LIKE '%text%'",
     "EVENT Shelf a WHERE a.ts BETWEEN 1 WITHIN 5": "BETWEEN 1 AND ...",
     "SEQ(Shelf a, Exit b)": "EVENT SEQ(...)",
+    "SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k PATTERN (A B+))": "WHERE partition_contiguity(a, b[]) { [key]",
+    "EVENT SEQ(Shelf a -> Exit b)": "write commas between the components",
+    "EVENT SEQ(Shelf a; Exit b)": "write commas between the components",
+    "PATTERN SEQ(Shelf a; Exit b) WHERE [k]": "write commas between the components",
+    "EVENT SEQ(Shelf a, Exit b) WITHIN 00:05:00": "one number and one unit: WITHIN 5 minutes",
+    "EVENT SEQ(Shelf a, Exit b) WITHIN 1 hour 30 minutes": "65 minutes for 1 hour and 5",
+    "EVENT SEQ(Shelf a, Exit b) WITHIN 5 mins AND b.v > 3": "conditions in WHERE, which stands before WITHIN",
+    "EVENT SEQ(Shelf a, Exit b) WHERE b.v > 10,5": "a decimal point",
+    "EVENT SEQ(IN a, !(OUT o), IN b)": "a keyword is a name in backticks: `IN`",
+    "PATTERN SEQ(Shelf a, LIMIT+ b[])": "a keyword is a name in backticks: `LIMIT`",
+    "EVENT SEQ(Shelf a, Exit b) OUTPUT NON-OVERLAPPING": "OUTPUT is in SASE+",
+    "PATTERN SEQ(Shelf+ a[], Exit b) WHERE skip_till_next_match(a[], b) [k] WITHIN 1 hour": "in braces",
+    "PATTERN SEQ(Shelf+ a[], Exit b) WHERE skip_till_next_match(a[], b) { [k] } AND b.v > 3": "inside the braces",
+    "PATTERN SEQ(Shelf{2..3} a[], Exit b)": "a comma: {2,3}",
+    "PATTERN SEQ(Shelf a[2], Exit b)": "after the type: Shelf{2} a[]",
+    "EVENT Shelf a RETURN a.user id AS who": "in backticks: a.`user id` AS name",
 }
 
 
@@ -365,3 +381,42 @@ def test_a_name_in_a_primitive_that_is_no_attribute() -> None:
     with pytest.raises(CepheidError, match="neither an attribute of `A`") as raised:
         cepheid.match(query, pa.table({"type": ["A"], "ts": [1], "user": ["u"]}))
     assert "a.user" in str(raised.value)
+
+
+def test_columns_of_mixed_values() -> None:
+    """A pandas DataFrame may have numbers and text in one column."""
+    events = EVENTS.assign(note=[1, "x"])
+    assert len(cepheid.match(f"{SASE} RETURN x.tag_id", events)) == 1
+    for query in (SASE, f"{SASE} WHERE x.note = 1 RETURN x.tag_id"):
+        with pytest.raises(CepheidError, match="the column `note` mixes values of several types"):
+            cepheid.match(query, events)
+
+
+def test_arguments_in_the_wrong_order() -> None:
+    with pytest.raises(CepheidError) as raised:
+        cepheid.match(EVENTS, SASE)
+    assert "match(query, events)" in (raised.value.expected or "")
+
+
+def test_the_time_may_be_the_index() -> None:
+    with pytest.raises(CepheidError) as raised:
+        cepheid.match(SASE, EVENTS.set_index("ts"))
+    assert "reset_index()" in (raised.value.hint or "")
+
+
+def test_a_unit_that_the_times_do_not_have(tmp_path: Path) -> None:
+    events = pd.DataFrame({"type": ["Shelf", "Exit"], "ts": [1_743_718_687_786, 1_743_718_687_999]})
+    with pytest.warns(CepheidWarning, match="declared to be in s, but its values are times .* in ms"):
+        cepheid.match(f"{SASE} WITHIN 1 hour", events, time_unit="s")
+    events.to_csv(tmp_path / "a.csv", index=False)
+    query = ["run", f"{SASE} WITHIN 1 hour", "-i", str(tmp_path / "a.csv"), "--time-unit"]
+    assert "but its values are times" in CliRunner().invoke(app, [*query, "s"]).stderr
+    assert "but its values are times" not in CliRunner().invoke(app, [*query, "ms"]).stderr
+
+
+@pytest.mark.parametrize("unit, minutes", (("ms", 1 / 60), ("s", 1_000 / 60)))
+def test_a_difference_of_integer_times_divided_by_a_duration(unit: str, minutes: float) -> None:
+    events = pa.table({"type": ["Shelf", "Exit"], "ts": [1_000, 2_000]})
+    query = f"{SASE} RETURN (e.ts - x.ts) / 1 minute AS m"
+    for evaluator in (None, "reference"):
+        assert cepheid.match(query, events, time_unit=unit, evaluator=evaluator)["m"].to_pylist() == [minutes]

@@ -31,7 +31,7 @@ from cepheid.explanation import explain as explain_query
 from cepheid.io import frames
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.merged import MergedSource
-from cepheid.io.source import SourceDescription
+from cepheid.io.source import SourceDescription, unit_caution
 from cepheid.io.source_list import duration, read_source_list
 from cepheid.io.stream_rows import reject_rows
 from cepheid.kernels.registry import SEARCHING
@@ -129,7 +129,7 @@ def match(
             return []
         made = run_deployment(planned[0], planned[1].source, shape=output, on_switch=on_switch or ignore)
         return [planned[1].convert(table.schema, iter(table.batches)) for table in made]
-    parsed = parse(query, dialect) if isinstance(query, str) else query
+    parsed = _parsed(query, dialect)
     wanted = OutputOptions(output if output in SHAPES else EVENTS, detected_at, match_id, id_column)
     columns = replace(_columns(query, parsed, columns), read=wanted.names_read([parsed]))
     if session is not None or is_spark(events):
@@ -159,7 +159,8 @@ def match(
             expected=f"one of {listing(SHAPES)}",
         )
     prepared = _prepared(query, parsed, opened.source, run_options)
-    for text in warnings_for(prepared.written, prepared.schema, prepared.clock):
+    caution = unit_caution(opened.source, prepared.clock)
+    for text in (*warnings_for(prepared.written, prepared.schema, prepared.clock), *([caution] if caution else [])):
         warnings.warn(text, CepheidWarning, stacklevel=2)
     if (detected_at or match_id or id_column is not None) and output not in SHAPES:
         column = "detected_at" if detected_at else "match_id"
@@ -188,6 +189,17 @@ def _warn_of_no_match(prepared: Prepared, analysis: Analysis) -> None:
     while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] == __package__:
         frame, depth = frame.f_back, depth + 1
     warnings.warn(text, CepheidWarning, stacklevel=depth)
+
+
+def _parsed(query: Any, dialect: str) -> Query:
+    if isinstance(query, str):
+        return parse(query, dialect)
+    if isinstance(query, Query):
+        return query
+    raise InputProblem(
+        f"the query is a {type(query).__name__}",
+        expected="the text of a query, or a parsed one, before the events: match(query, events)",
+    )
 
 
 def _deployed(
@@ -331,7 +343,7 @@ def explain(
     level = level or ("query" if events is None else "plan")
     if level not in LEVELS:
         raise InputProblem(f"unknown level `{shown(level)}`", expected=f"one of {listing(LEVELS)}")
-    parsed = parse(query, dialect) if isinstance(query, str) else query
+    parsed = _parsed(query, dialect)
     columns = _columns(query, parsed, Columns.of(type_column, time_column, start_column, type))
     run_options = RunOptions.of(params, evaluator, options, stats, adaptive, time_unit)
     if session is not None or is_spark(events):
@@ -374,7 +386,7 @@ def statistics(
 ) -> Stats:
     """Returns the statistics of the events for a query: rates of its event classes and selectivities of its predicates.
     Pass them to `match(..., stats=...)`. A Spark DataFrame is counted in one pass."""
-    parsed = parse(query, dialect) if isinstance(query, str) else query
+    parsed = _parsed(query, dialect)
     columns = _columns(query, parsed, Columns.of(type_column, time_column, start_column, type))
     options = RunOptions(params=params or {}, time_unit=time_unit)
     if is_spark(events):

@@ -269,9 +269,11 @@ class _Checker:
         Beside another number its unit is not known."""
         if isinstance(node, ex.Call):
             return replace(node, args=tuple(self._as_moment(arg, node) for arg in node.args))
-        if not isinstance(node, Compare | ex.Arithmetic) or (isinstance(node, ex.Arithmetic) and node.op not in "+-"):
+        if not isinstance(node, Compare | ex.Arithmetic) or (isinstance(node, ex.Arithmetic) and node.op not in "+-/"):
             return node
-        left, right = self._in_ticks(node.left, node.right), self._in_ticks(node.right, node.left)
+        left, right = node.left, self._in_ticks(node.right, node.left)
+        if isinstance(node, Compare) or node.op != "/":
+            left = self._in_ticks(node.left, node.right)
         return node if left is node.left and right is node.right else replace(node, left=left, right=right)
 
     def _as_moment(self, arg: Expr, call: ex.Call) -> Expr:

@@ -283,7 +283,8 @@ def _require_comparable(op: str, left: Expr, right: Expr, whole: Expr) -> None:
                 hint = "a boolean is true or false, without quotes"
             elif kind == STRING and isinstance(other, Const) and isinstance(other.value, int | float):
                 hint = (
-                    f"a string is written in quotes: '{other.value}'; a number in text is read by CAST(... AS double)"
+                    f"a string is written in quotes: '{other.value}'; a number in text is read by CAST(... AS double); "
+                    'numbers such as 10,5 in a CSV file are declared: --decimal comma, or Input(..., decimal="comma")'
                 )
         raise TypeProblem(
             f"`{to_text(whole)}` compares a {left.type.noun} with a {right.type.noun}",

@@ -140,7 +140,7 @@ def test_options_that_cannot_be(options: dict[str, str], message: str) -> None:
 def test_the_hint_names_the_format(tmp_path: Path, time: str, format: str) -> None:
     (tmp_path / "a.csv").write_text(f"type,ts\nA,{time}\n")
     arguments = ["run", "--query", "EVENT SEQ(A a, A b)", "--input", tmp_path / "a.csv"]
-    assert f"time_format={format};" in cepheid(*arguments).stderr
+    assert f"--time-format '{format}';" in cepheid(*arguments).stderr
     assert lines(cepheid(*arguments, "--time-format", format)) == []
 
 
@@ -149,3 +149,46 @@ def test_another_encoding_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputProblem, match="not UTF-8 text") as raised:
         match("EVENT SEQ(A a, A b)", tmp_path / "a.csv")
     assert "encoding=latin-1" in str(raised.value)
+
+
+NESTED = [
+    {"meta": {"at": "31.12.2024 23:58", "kind": "A"}, "k": 1},
+    {"meta": {"at": "31.12.2024 23:59", "kind": "B"}, "k": 1},
+    {"meta": {"kind": "B"}, "k": 1},
+    {"meta": {"at": None, "kind": "B"}, "k": 1},
+]
+
+
+def test_the_time_and_the_type_may_be_fields_of_nested_objects(tmp_path: Path) -> None:
+    """Attributes of nested objects have dotted names, and so have the columns of the type and the time."""
+    file = tmp_path / "a.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in NESTED))
+    options = "time=meta.at,type-column=meta.kind,time-format=%d.%m.%Y %H:%M"
+    query = (
+        "EVENT SEQ(A a, B b) WHERE [k] WITHIN 1 hour RETURN a.meta.at AS at, (b.meta.at - a.meta.at) / 1 minute AS took"
+    )
+    found = cepheid("run", "--query", query, "--input", f"{file},{options}")
+    assert "no time: `meta.at` is missing" in found.stderr and "no time: `meta.at` is null" in found.stderr
+    assert [(row["at"], row["took"]) for row in lines(found)] == [("2024-12-31T23:58:00Z", 1.0)]
+
+
+def test_hints_for_rejected_rows(tmp_path: Path) -> None:
+    file, query = tmp_path / "a.csv", "EVENT SEQ(P a, P b) WHERE a.v > 3"
+    file.write_bytes(b'ts,v,n\n1,5,a\n2,6,b\n3,7,c\n4,8,d\n5,"1,200.00",e\n6,7,M\xfcller\n')
+    found = cepheid("run", "--query", query, "--input", file, "--type", "P").stderr
+    assert "--thousands comma" in found and "--encoding latin-1" in found
+    with pytest.raises(InputProblem) as raised:
+        match(query, str(file), type="P")
+    assert 'thousands="comma"' in (raised.value.hint or "")
+
+
+def test_times_that_do_not_have_the_declared_format(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"at": ["31.12.2024", "--"], "v": [1, 2]})
+    with pytest.raises(InputProblem, match="the time `--` in row 1 of `at` does not have the format"):
+        match("EVENT P a", Input(frame, type="P", time_column="at", time_format="%d.%m.%Y"))
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(InputProblem) as raised:
+        match("EVENT P a", Input(str(tmp_path / "a.csv"), type="P", time_column="at", time_format="%d.%m.%Y"))
+    assert "declared to have the format %d.%m.%Y" in (raised.value.hint or "")
+    found = cepheid("run", "--query", "EVENT P a", "--input", tmp_path / "a.csv", "--type", "P", "--time-column", "at")
+    assert "--time-format '%d.%m.%Y'" in found.stderr

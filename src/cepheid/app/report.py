@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -15,7 +16,7 @@ from rich.text import Text
 from cepheid.errors import listing, shown
 from cepheid.events import MICROSECONDS
 from cepheid.explanation import role_text
-from cepheid.io.rejects import Reject
+from cepheid.io.rejects import Reject, reject_hint
 from cepheid.pattern import Query, durations
 from cepheid.physical import REFERENCE, Plan
 
@@ -83,9 +84,14 @@ def progress(what: str, total: int | None = None, unit: str = "events") -> Itera
         bar.stop()
 
 
+_MOST_HINTED = 1_000
+"""How many rejects the summary looks at for hints."""
+
+
 def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) -> Iterator[str]:
     """The lines at the end of a run."""
     from cepheid.io.merged import MergedSource, units_of  # lazily: the messages of errors do not need pyarrow
+    from cepheid.io.source import unit_caution
     from cepheid.io.times import time_hint
 
     prepared, time_column = run.prepared, run.source.columns.time
@@ -99,16 +105,21 @@ def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) ->
         yield f"there is no row of events in {listing(run.inputs)}"
     if rejects_at is not None and rejects:
         yield f"rejected rows and reasons: {rejects_at}"
+    reasons = (reject.reason for reject in islice(run.source.rejects(), _MOST_HINTED)) if rejects else ()
+    yield from dict.fromkeys(help for reason in reasons if (help := reject_hint(reason, in_python=False)) is not None)
     if run.unread:
         names = listing(shown(file.name) for file in run.unread)
         yield f"{count(len(run.unread), 'file')} of unknown format not read: {names}"
     used = sorted({str(d) for d in durations(prepared.written) if d.unit in MICROSECONDS})
     clock = prepared.clock
     if not events and rejects and (wrong := _unrecognised_time(run)):
-        yield f"no time in `{time_column}` is recognised: {wrong}; {time_hint(wrong)}"
+        format = run.source.columns.text.time_format
+        yield f"no time in `{time_column}` is recognised: {wrong}; {time_hint(wrong, format, in_python=False)}"
     elif used and events and not clock.is_timestamp and clock.unit is not None:
         how = "recognised by its values" if clock.is_recognised else f"for {', '.join(used)}"
         yield f"`{time_column}` is an integer column in {clock.unit}, {how} (--time-unit changes it)"
+    if (caution := unit_caution(run.source, clock)) is not None:
+        yield f"warning: {caution}"
     if isinstance(run.source, MergedSource):
         for name, own in units_of(run.source.inputs).items():
             how = "recognised by its values" if own.is_recognised else "as declared"

@@ -13,12 +13,13 @@ from typing import Any
 import pyarrow as pa
 
 from cepheid.errors import InputProblem, shown
-from cepheid.events import EMPTY_SCHEMA, Schema
+from cepheid.events import EMPTY_SCHEMA, Schema, timestamp
 from cepheid.io.decoding import decoded, decoded_schema
 from cepheid.io.files import FileSource, TextFile
-from cepheid.io.formats.text import iso_times, timestamps
+from cepheid.io.formats.text import formatted_time, iso_times, timestamps
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.merged import merged, open_inputs, without_rows
+from cepheid.io.rejects import reject_hint
 from cepheid.io.rows import one_batch
 from cepheid.io.source import BatchSource, Source, TableSource, readable_type, require_time_column
 from cepheid.io.times import NO_TIME, time_hint
@@ -57,7 +58,7 @@ def opened(
         require_time_column(schema, columns)
         batches = (batch for item in events for batch in _batches(item))
         return Opened(BatchSource(batches, schema, columns), pa.RecordBatchReader.from_batches)
-    table, convert = _whole(events)
+    table, convert = _whole(events, columns)
     if table is not None:
         return Opened(TableSource.of(_timed(table, columns), columns), convert)
     if isinstance(events, Iterable):
@@ -118,10 +119,13 @@ def _merged(
 def _without_rejects(source: Source) -> Source:
     if source.rejected:
         first = next(iter(source.rejects()))
+        help = reject_hint(first.reason, in_python=True)
+        if NO_TIME in first.reason:
+            help = time_hint(first.reason, source.columns.text.time_format)
         raise InputProblem(
             f"row {first.line} of `{shown(first.source, 200)}` is not a valid event: {first.reason}",
-            hint=f"{time_hint(first.reason)}; rejects=True returns the matches of the other rows"
-            if NO_TIME in first.reason
+            hint=f"{help}; rejects=True returns the matches of the other rows"
+            if help is not None
             else "drop such rows first, or use rejects=True, which returns the matches and the rejected rows",
         )
     return source
@@ -137,7 +141,7 @@ def _whole_file(source: Source) -> Source:
     return replace(source, attributes=dict.fromkeys(source.attributes, everything))
 
 
-def _whole(events: Any) -> tuple[pa.Table | None, Convert]:
+def _whole(events: Any, columns: Columns | None = None) -> tuple[pa.Table | None, Convert]:
     """The events as a table (None if they are not a table), and the conversion of matches to the same type."""
     if isinstance(events, pa.Table):
         return _decoded(events), _table
@@ -145,7 +149,7 @@ def _whole(events: Any) -> tuple[pa.Table | None, Convert]:
         return _decoded(pa.Table.from_batches([events])), lambda schema, rows: one_batch(_table(schema, rows))
     library = type(events).__module__.partition(".")[0]
     if library == "pandas" and type(events).__name__ == "DataFrame":
-        return _decoded(pa.Table.from_pandas(events, preserve_index=False)), _to_pandas(events)
+        return _decoded(_from_pandas(events, columns)), _to_pandas(events)
     if library == "polars" and type(events).__name__ == "LazyFrame":
         events = events.collect()
     if library == "polars" and type(events).__name__ == "DataFrame":
@@ -155,6 +159,37 @@ def _whole(events: Any) -> tuple[pa.Table | None, Convert]:
     if hasattr(events, "__arrow_c_stream__"):
         return _decoded(pa.table(events)), _table
     return None, _table
+
+
+def _from_pandas(events: Any, columns: Columns | None) -> pa.Table:
+    """The DataFrame without the columns of mixed values that no query reads. One that a query reads is an error."""
+    if columns is not None and columns.time in events.index.names and columns.time not in events.columns:
+        raise InputProblem(
+            f"the time `{shown(columns.time)}` is the index of the DataFrame",
+            expected="a column of times",
+            hint="make the index a column: events.reset_index()",
+        )
+    try:
+        return pa.Table.from_pandas(events, preserve_index=False)
+    except pa.ArrowException as problem:
+        mixed = [name for name in events.columns if not _has_one_type(events[name])]
+        read = [name for name in mixed if columns is None or columns.reads(str(name))]
+        if mixed and not read:
+            return pa.Table.from_pandas(events.drop(columns=mixed), preserve_index=False)
+        what = f"the column `{shown(str(read[0]))}` mixes values of several types" if read else "the events"
+        raise InputProblem(
+            f"{what}: {shown(str(problem.args[0]), 200)}" if problem.args else what,
+            expected="values of one type in each column that the query reads",
+            hint="convert it first, in pandas with pd.to_numeric(..., errors='coerce') or .astype(str)",
+        ) from problem
+
+
+def _has_one_type(column: Any) -> bool:
+    try:
+        pa.array(column, from_pandas=True)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def _to_pandas(events: Any) -> Convert:
@@ -217,12 +252,25 @@ def _timed(table: pa.Table, columns: Columns) -> pa.Table:
         parsed = timestamps(strings if format is None else iso_times(strings, format))
         if parsed is not None:
             table = table.set_column(table.schema.get_field_index(name), name, parsed)
+        elif format is not None:
+            raise _misformatted(name, strings, format)
     return table
+
+
+def _misformatted(column: str, strings: pa.ChunkedArray, format: str) -> InputProblem:
+    texts = enumerate(strings.to_pylist())
+    at, wrong = next(
+        (i, s) for i, s in texts if s is not None and formatted_time(s, format) is None and timestamp(s) is None
+    )
+    return InputProblem(
+        f"the time `{shown(wrong)}` in row {at} of `{shown(column)}` does not have the format {shown(format)}",
+        hint="drop such rows first",
+    )
 
 
 def _batches(item: Any, columns: Columns | None = None) -> Iterator[pa.RecordBatch]:
     """The batches of an item of an iterator. `columns` are given if strings may be times: the schema is not settled."""
-    table, _ = _whole(item)
+    table, _ = _whole(item, columns)
     if table is None:
         raise InputProblem(f"the iterator of events yields a {type(item).__name__}", expected="record batches")
     if columns is not None:

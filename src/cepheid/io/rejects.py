@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 
 from cepheid.errors import shown
@@ -17,6 +18,23 @@ class Reject:
     line: int
     reason: str
     raw: str
+
+
+_OTHER_NUMBER = re.compile(r", not the string \"[-+]?[0-9][0-9.,' \u00a0\u202f]*[0-9]\"")
+
+
+def reject_hint(reason: str, in_python: bool) -> str | None:
+    """What to write so that a row is not rejected for this reason. None if no option helps."""
+    if "not UTF-8 text" in reason:
+        return f"name the encoding of the file: {'' if in_python else '--'}encoding{_equals(in_python, 'latin-1')}"
+    if " is a number, " in reason and _OTHER_NUMBER.search(reason):
+        dashes, comma = "" if in_python else "--", _equals(in_python, "comma")
+        return f"numbers such as 10,5 need {dashes}decimal{comma}, and 1,200.00 needs {dashes}thousands{comma}"
+    return None
+
+
+def _equals(in_python: bool, value: str) -> str:
+    return f'="{value}"' if in_python else f" {value}"
 
 
 class Malformed(Exception):

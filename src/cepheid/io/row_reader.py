@@ -23,6 +23,7 @@ from cepheid.events import EMPTY_SCHEMA, MICROSECONDS, UNTYPED, Event, Schema, c
 from cepheid.io.formats import BrokenRow, Format, expand, format_named
 from cepheid.io.formats.text import EXACT, without_collecting
 from cepheid.io.inputs import DEFAULT_COLUMNS, Columns, Input
+from cepheid.io.nested import value_of
 from cepheid.io.rejects import Malformed, Reject, after_end
 from cepheid.io.rows import ROW, START, TIME, TYPE
 from cepheid.io.source import JSON, TableSource, other_kind_of_start
@@ -138,7 +139,7 @@ class _InputReader:
         parsed: list[tuple[_Row, TimeKind]] = []
         self.fraction_unit = self._fraction_unit(rows)
         for row in rows:
-            value = row.values.get(self.columns.time)
+            value = value_of(row.values, self.columns.time)
             if self.fraction_unit is not None and isinstance(value, int | float) and not isinstance(value, bool):
                 row.time = round(value * MICROSECONDS[self.fraction_unit])
                 parsed.append((row, TimeKind.TIMESTAMP))
@@ -158,7 +159,7 @@ class _InputReader:
         self.kind = Counter([kind for _, kind in parsed]).most_common(1)[0][0]
         for row, kind in parsed:
             if kind is not self.kind:
-                self.rejects.append(row.rejected(self.kind.rejects(row.values[self.columns.time])))
+                self.rejects.append(row.rejected(self.kind.rejects(value_of(row.values, self.columns.time))))
         return [row for row, kind in parsed if kind is self.kind]
 
     def _started(self, rows: list[_Row]) -> list[_Row]:
@@ -170,7 +171,7 @@ class _InputReader:
             return rows
         started: list[tuple[_Row, TimeKind]] = []
         for row in rows:
-            value = row.values.get(column)
+            value = value_of(row.values, column)
             try:
                 if self.fraction_unit is not None and isinstance(value, int | float) and not isinstance(value, bool):
                     kind, row.start = TimeKind.TIMESTAMP, round(value * MICROSECONDS[self.fraction_unit])
@@ -187,7 +188,7 @@ class _InputReader:
         fitting = []
         for row, kind in started:
             if self.kind is not None and kind is not self.kind:
-                self.rejects.append(row.rejected(self.kind.rejects(row.values[column], "start")))
+                self.rejects.append(row.rejected(self.kind.rejects(value_of(row.values, column), "start")))
             elif row.start > row.time:
                 self.rejects.append(row.rejected(after_end(column, self.columns.time)))
             else:
@@ -197,7 +198,7 @@ class _InputReader:
     def _fraction_unit(self, rows: list[_Row]) -> str | None:
         """The unit of times that are numbers with fractions, if they are epochs: they become timestamps."""
         times = self.columns.times
-        cells = (row.values.get(name) for row in rows for name in times)
+        cells = (value_of(row.values, name) for row in rows for name in times)
         numbers: list[Any] = [cell for cell in cells if type(cell) in (int, float)]
         finite = [number for number in numbers if number == number]
         if not finite or all(type(number) is int or float(number).is_integer() for number in finite):
@@ -210,7 +211,7 @@ class _InputReader:
             for row in rows:
                 row.type = self.item.type
             return rows
-        if all(row.values.get(self.columns.type) is None for row in rows):
+        if all(value_of(row.values, self.columns.type) is None for row in rows):
             return rows
         typed = []
         for row in rows:

@@ -133,6 +133,17 @@ def clock_of(source: SourceDescription, unit: str | None) -> Clock:
     return Clock(unit or ("ms" if source.count == 0 else None))
 
 
+def unit_caution(source: SourceDescription, clock: Clock) -> str | None:
+    """What to say if the declared unit of the times is not the one that their values suggest."""
+    seems = source.epoch_unit
+    if clock.is_timestamp or clock.is_recognised or clock.unit is None or seems in (None, clock.unit):
+        return None
+    column = shown(source.columns.time)
+    return (
+        f"`{column}` is declared to be in {clock.unit}, but its values are times of the years 2000 to 2100 in {seems}"
+    )
+
+
 def schema_of(source: SourceDescription, named: Iterable[str]) -> Schema:
     """The attributes of each event type. If the types are not known in advance, the types that the query names
     (`named`) are assumed to exist, with all columns."""

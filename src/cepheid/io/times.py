@@ -10,6 +10,7 @@ from typing import Any
 
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import COLUMN_UNITS, UNIT_WORDS, epoch_unit, timestamp
+from cepheid.io.nested import value_of
 from cepheid.io.rejects import Malformed, shown_value
 
 
@@ -60,15 +61,18 @@ _CLOCKS = (
 )
 
 
-def time_hint(reason: str) -> str:
-    """How to read times that are not recognised, with the format that they seem to have. The reason to reject one of
-    them shows it in backquotes."""
+def time_hint(reason: str, format: str | None = None, in_python: bool = True) -> str:
+    """How to read times that are not recognised, with the format that they seem to have, or that is declared. The
+    reason to reject one of them shows it in backquotes."""
+    if format is not None:
+        return f"the times are declared to have the format {shown(format)}"
     _, _, rest = reason.partition("`")
     time = rest.partition("`")[0].strip()
     day = next((format for form, format in _FORMS if form.fullmatch(time)), "%d.%m.%Y")
     clock = next((format for form, format in _CLOCKS if form.fullmatch(time)), "")
+    option = f'time_format="{day}{clock}"' if in_python else f"--time-format '{day}{clock}'"
     return (
-        f"name their format, such as time_format={day}{clock}; or write times as 2024-03-01 08:00:00 or 2024-03-01, "
+        f"name their format, such as {option}; or write times as 2024-03-01 08:00:00 or 2024-03-01, "
         "or as integers, such as seconds since 1970"
     )
 
@@ -83,11 +87,14 @@ def fraction_unit(first: float, last: float) -> str | None:
     return unit if unit in ("s", "ms") else None
 
 
+_MISSING = object()
+
+
 def event_time(values: Mapping[str, Any], column: str, noun: str = "time") -> tuple[TimeKind, int]:
     """The time in a column of a row. Malformed, with the `noun` of the time in the reason, if there is none."""
-    value = values.get(column)
-    if value is None:
-        state = "null" if column in values else "missing"
+    value = value_of(values, column, _MISSING)
+    if value is None or value is _MISSING:
+        state = "null" if value is None else "missing"
         raise Malformed(f"no {noun}: `{shown(column)}` is {state}")
     if isinstance(value, str):
         ticks = timestamp(value)

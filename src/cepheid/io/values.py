@@ -10,6 +10,7 @@ from typing import Any
 
 from cepheid.errors import shown
 from cepheid.io.inputs import Columns
+from cepheid.io.nested import value_of
 from cepheid.io.rejects import Malformed, no_type, shown_value
 from cepheid.types import LONG_DIGITS, RECORD, Type, type_of
 
@@ -77,7 +78,7 @@ def _require_plain(name: str, value: Any, depth: int) -> None:
 
 
 def event_type(values: Mapping[str, Any], column: str) -> str:
-    kind = values.get(column)
+    kind = value_of(values, column)
     if isinstance(kind, str) and kind:
         return kind
     if kind is None or kind == "":

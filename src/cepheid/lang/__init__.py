@@ -211,7 +211,7 @@ def _language(block: _Block, name: str) -> Dialect:
             "MATCH_RECOGNIZE is not one of the languages",
             span=Span(*sql.span()),
             expected="; ".join(f"{dialect.name}: {dialect.beginning}" for dialect in DIALECTS),
-            hint="SASE+ is the closest: PATTERN SEQ(A a, B+ b[]) WHERE strict_contiguity(a, b[]) { [key] AND ... }",
+            hint="SASE+ is the closest: PATTERN SEQ(A a, B+ b[]) WHERE partition_contiguity(a, b[]) { [key] AND ... }",
         )
     word = re.search(r"\w+|\S", code)
     pattern = "write the language's first word: EVENT SEQ(...), or PATTERN SEQ(...) with closures"

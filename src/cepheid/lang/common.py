@@ -175,9 +175,10 @@ def _slip(pattern: str, hint: str) -> tuple[re.Pattern[str], str]:
     return re.compile(pattern, re.IGNORECASE | re.DOTALL), hint
 
 
-_UNITS = "(?:h|hours?|m|min|minutes?|s|sec|seconds?|d|days?)"
+_UNITS = "(?:h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|d|days?)"
 _IN_BRACKETS = r"\[(?:[^\[\]]*,)?\s*"
 _IN_PATTERN = r"(?:[(,;!]|\b(?:EVENT|PATTERN|FROM))\s*"
+_KEYWORDS = r"IN|AND|OR|AS|IS|LIKE|NULL|TRUE|FALSE|BETWEEN|LIMIT|WHERE|WITHIN|RETURN|OUTPUT|CASE|END|FROM|CONTAINS"
 _NOT_WHERE = r"(?:(?!\bWHERE\b).)*?"
 _SLIPS = (
     _slip(
@@ -232,7 +233,9 @@ _SLIPS = (
     _slip(r"\bSELECT\b.*\0WITHIN\s+(\d+\s*\w+)", r"write the window as a condition: (first, last) OCCURS WITHIN \1"),
     _slip(r"\0(?:RLIKE|ILIKE|REGEXP|SIMILAR|MATCHES|GLOB)\b", "write LIKE 'a%', CONTAINS 'a' or lower(a.x) LIKE 'a%'"),
     _slip(r"==\0=", "write ="),
+    _slip(r"\bWITHIN\s+\d+\0:\d", "write one number and one unit: WITHIN 5 minutes for 00:05:00"),
     _slip(r"(\w+)\s*\0:\s*(\w+)", r"the type comes first, then the variable: \2 \1"),
+    _slip(rf"{_IN_PATTERN}\0({_KEYWORDS})(?=\s+\w+\s*[),;]|[+*{{])", r"a keyword is a name in backticks: `\1`"),
     _slip(r"\b(?:EVENT|PATTERN)\s+[\w`]+(?:\s+\w+)?\s*\0,", "write a sequence in parentheses: SEQ(A a, B b)"),
     _slip(r"(?:\bFOLLOWED\s+\0BY|\0(?:FOLLOWED|THEN))\b", "write a sequence: SEQ(A a, B b)"),
     _slip(rf"\b(?:PATTERN|EVENT)\b{_NOT_WHERE}\bAND\s+\0", "write events in any order with &: PATTERN A & B"),
@@ -249,15 +252,30 @@ _SLIPS = (
     ),
     _slip(r";\s*\0(?:WHERE|WITHIN|RETURN)\b", "write `;` only between two events"),
     _slip(r"=\0>", "write >= for at least, <= for at most"),
+    _slip(
+        r"\b(?:EVENT|PATTERN)\s+SEQ\s*\([^()]*\0(?:-+>|;(?!\s*\d)|&|\|)",
+        "write commas between the components: SEQ(A x, B y)",
+    ),
     _slip(r"\0-+>", "write `;` between an event and the next one: A; B"),
+    _slip(r"\0\{\s*(\d+)\s*(?:\.\.+|-|:)\s*(\d*)\s*\}", r"write the bounds with a comma: {\1,\2}"),
+    _slip(r"\bPATTERN\b[^{}]*?([\w`]+)\s+(\w+)\s*\0\[\s*(\d+)\s*\]", r"write the number after the type: \1{\3} \2[]"),
+    _slip(r"\}\s*\0(?:AND|OR)\b", "write all conditions inside the braces: { [key] AND ... }"),
+    _slip(r"\bEVENT\b.*\0OUTPUT\b", "OUTPUT is in SASE+: write PATTERN instead of EVENT, and a strategy"),
+    _slip(r"\d\0,\d", "write a decimal point: 10.5"),
     _slip(r"\0contains\s*\(", "write a.name LIKE '%text%'"),
     _slip(rf"\0{_UNITS}\s?\d+\s?{_UNITS}\b", "write one number and one unit: 90 minutes for 1h30m"),
-    _slip(rf"WITHIN\s+\d+\s*{_UNITS}\s*\0(?:and\b|,|\d)", "write one number and one unit: 65 minutes"),
+    _slip(
+        rf"WITHIN\s+\d+\s*{_UNITS}\s*\0(?:and\s+\d|,|\d)", "write one number and one unit: 65 minutes for 1 hour and 5"
+    ),
+    _slip(rf"WITHIN\s+\d+\s*{_UNITS}\s*\0(?:AND|OR)\b", "write conditions in WHERE, which stands before WITHIN"),
     _slip(r"WITHIN\s+\0-", "write a length of time greater than 0: WITHIN 1 hour"),
     _slip(r"\bIN\s+\0[\d'\"]", "write the values in parentheses: IN (1, 2)"),
     _slip(r"\bLIKE\s+\0\w", "write the pattern in quotes: LIKE 'a%'"),
     _slip(r"\bLIMIT\s+\0", "write a number: LIMIT 10"),
     _slip(r"\bANY\s*\(([^()]*?\w)\s+\0\w", r"write the variable after the parenthesis: ANY(\1) x"),
+    _slip(
+        r"\bRETURN\b[^;]*?(\w+)\.(\w+)\s+\0(\w+)\s+AS\b", r"write a name with a blank in backticks: \1.`\2 \3` AS name"
+    ),
     _slip(r"\bRETURN\b[^;]*?(\w+\.\w+)\s+\0\w", r"write AS before the name of a column: \1 AS name"),
     _slip(r"\bBETWEEN\s+(\S+)\s+\0", r"write both bounds: BETWEEN \1 AND ..."),
     _slip(r"\bOCCURS\s+WITHIN\s+\d+\s+\0[A-Za-z]", "write a unit such as seconds, minutes, hours, days or events"),

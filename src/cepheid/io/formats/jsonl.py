@@ -32,6 +32,7 @@ from cepheid.io.formats.text import (
 )
 from cepheid.io.formats.text_stream import read_rows
 from cepheid.io.inputs import Columns
+from cepheid.io.nested import value_of, with_value
 from cepheid.io.rejects import Malformed
 from cepheid.io.stream_rows import Read, StreamLayout
 from cepheid.io.times import LAST_TIME
@@ -58,8 +59,11 @@ def _with_times(rows: Iterable[RawRow | BrokenRow], columns: Columns) -> Iterabl
 
 
 def _with_iso_times(values: dict[str, Any], times: Sequence[str], format: str) -> dict[str, Any]:
-    found = {name: formatted_time(values[name], format) for name in times if isinstance(values.get(name), str)}
-    return {**values, **{name: time for name, time in found.items() if time is not None}}
+    for name in times:
+        written = value_of(values, name)
+        time = formatted_time(written, format) if isinstance(written, str) else None
+        values = values if time is None else with_value(values, name, time)
+    return values
 
 
 def _rows(file: Path, columns: Columns) -> Iterable[RawRow | BrokenRow]:
