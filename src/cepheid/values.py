@@ -120,6 +120,8 @@ def _of_decimals(op: str, left: Any, right: Any, type_: Type) -> Decimal | None:
     if type_.is_short and not all(LOWEST <= number <= HIGHEST for number in numbers):
         return None
     result: int = _OPERATORS[op](*numbers)
+    if op == "*" and sum(scales) != type_.scale:  # the scale of a type may be negative
+        result = unscaled(decimal_of(result, sum(scales)), type_.scale)
     return decimal_of(result, type_.scale) if abs(result) < 10**type_.precision else None
 
 

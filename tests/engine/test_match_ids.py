@@ -103,3 +103,8 @@ def test_every_type_of_the_pattern_has_the_column_of_identifiers() -> None:
     with pytest.raises(InputProblem, match="events of type `B` have no column `id`"):
         cepheid.match(QUERIES[0], inputs, id_column="id")
     assert len(cepheid.match("EVENT SEQ(A x, A y, !(B z)) WITHIN 2", inputs, id_column="id")) == 1
+
+
+def test_the_oracle_identifies_matches_over_a_disjunction() -> None:
+    query = "P: PATTERN A x|B y WITHIN 5\nQ: EVENT SEQ(P p, C c) WITHIN 9"
+    assert identified(query, events(3), evaluator="reference").keys() == identified(query, events(3)).keys()

@@ -265,7 +265,10 @@ def to_arrow(column: Column, length: int, arrow: pa.DataType) -> pa.Array:
     if family is Family.DECIMAL:
         return _decimals(values, nulls, column.type).cast(arrow)
     if values.dtype == object:
-        return pa.array(values.tolist(), arrow, mask=nulls)
+        items = values.tolist()
+        if pa.types.is_string(arrow):  # of several types, or of one that is not computed with, such as a time of day
+            items = [item if isinstance(item, str) else json.dumps(item, default=str) for item in items]
+        return pa.array(items, arrow, mask=nulls)
     if column.type.is_time and pa.types.is_temporal(arrow):
         unit = pa.duration("us") if family is Family.DURATION else pa.timestamp("us")
         array = pa.array(values, pa.int64(), mask=nulls).cast(unit)

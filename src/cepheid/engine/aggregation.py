@@ -25,7 +25,7 @@ from cepheid.expr import AGGREGATES, Over, ResultType
 from cepheid.inference import sum_type
 from cepheid.runtime.kernel import Array
 from cepheid.types import Family, Type
-from cepheid.values import arithmetic, decimal_of
+from cepheid.values import arithmetic, decimal_of, is_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +71,12 @@ class Groups:
 
 def aggregated(fn: str, array: pa.Array, lengths: Array) -> Column:
     """An aggregate of each group that is computed from its values."""
-    if fn in _COMPUTED:
-        return _COMPUTED[fn](array, lengths)
     groups = Groups.of(array, lengths)
-    if groups.column is NULL:
+    is_none = groups.column is NULL
+    is_odd = not is_none and groups.column.type.is_unknown and not all(map(is_number, groups.values.tolist()))
+    if fn in _COMPUTED and (fn == "count" or not is_odd):
+        return _COMPUTED[fn](array, lengths)
+    if is_none:
         return NULL
     of, function = groups.column.type, AGGREGATES[fn]
     type_ = types.average(of) if function.averages else sum_type(of, Over.GROUP)
@@ -122,7 +124,7 @@ def summed(array: pa.Array, lengths: Array) -> Column:
     if groups.column is NULL:
         return NULL
     if groups.column.type.family is Family.FLOAT:
-        return floats(_sums_in_order(groups), groups.filled)
+        return floats(_sums_in_order(groups) + 0.0, groups.filled)  # a sum begins with 0.0, so it is never -0.0
     type_ = sum_type(groups.column.type, Over.GROUP)
     exact = values = groups.values
     least, most = (1 - 10**type_.precision, 10**type_.precision - 1) if type_.precision else (LOWEST, HIGHEST)

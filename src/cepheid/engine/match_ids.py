@@ -17,11 +17,11 @@ from cepheid.io.rows import START, TIME, Rows
 from cepheid.runtime.kernel import Array
 
 MATCH_ID = "match_id"
-_LANES = 2
+LANES = 2
 """Words of 64 bits in a hash."""
 IDENTITY = "\0identity"
 """The column of the hash of each event, in batches that are merged with derived events."""
-IDENTITY_TYPE = pa.binary(8 * _LANES)
+IDENTITY_TYPE = pa.binary(8 * LANES)
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
@@ -148,7 +148,7 @@ def match_words(seed: str, groups: Mapping[str, tuple[Array, Array]], count: int
     """The hashes of matches, each of them a row of words. A group holds how many events a variable binds in each match,
     and the hashes of all of them. The sum of mixed words depends on the variable and the index of each event, because
     these are mixed with its hash."""
-    total = np.full((count, _LANES), _hashed([seed])[0], np.uint64)
+    total = np.full((count, LANES), _hashed([seed])[0], np.uint64)
     for number, (_, (lengths, hashes)) in enumerate(sorted(groups.items())):
         index = np.arange(len(hashes)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         role = _mixed((index.astype(np.uint64) << np.uint64(8)) + np.uint64(number + 1))
@@ -173,15 +173,15 @@ def identity_column(words: Array) -> pa.Array:
 
 
 def identity_words(column: pa.Array) -> Array:
-    octets = np.frombuffer(column.buffers()[1], ">u8", _LANES * len(column), 8 * _LANES * column.offset)
-    return octets.astype(np.uint64).reshape(-1, _LANES)
+    octets = np.frombuffer(column.buffers()[1], ">u8", LANES * len(column), 8 * LANES * column.offset)
+    return octets.astype(np.uint64).reshape(-1, LANES)
 
 
 def hexadecimal(words: Array) -> pa.Array:
     """Hashes as texts of 32 digits."""
-    octets = np.ascontiguousarray(words.astype(">u8")).view(np.uint8).reshape(len(words), 8 * _LANES)
+    octets = np.ascontiguousarray(words.astype(">u8")).view(np.uint8).reshape(len(words), 8 * LANES)
     digits = np.stack([_DIGITS[octets >> 4], _DIGITS[octets & 15]], axis=2)
-    width = 16 * _LANES
+    width = 16 * LANES
     offsets = np.arange(len(words) + 1, dtype=np.int32) * width
     return pa.StringArray.from_buffers(len(words), pa.py_buffer(offsets), pa.py_buffer(digits.tobytes()))
 
@@ -231,8 +231,8 @@ def _words(texts: pa.Array) -> Array:
 
 
 def _hashed(texts: list[str]) -> Array:
-    digests = b"".join(hashlib.blake2b(text.encode(), digest_size=8 * _LANES).digest() for text in texts)
-    return np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, _LANES)
+    digests = b"".join(hashlib.blake2b(text.encode(), digest_size=8 * LANES).digest() for text in texts)
+    return np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, LANES)
 
 
 def _mixed(words: Array) -> Array:

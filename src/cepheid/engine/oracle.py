@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date, time, timedelta
 from decimal import Decimal
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -35,7 +36,7 @@ from cepheid.engine.layout import (
     match_schema,
     time_type,
 )
-from cepheid.engine.match_ids import MATCH_ID, LastEvents, hexadecimal, labelled_words, match_words
+from cepheid.engine.match_ids import LANES, MATCH_ID, LastEvents, hexadecimal, labelled_words, match_words
 from cepheid.engine.positions import MatchPositions, match_order
 from cepheid.engine.prepare import Prepared, position_type
 from cepheid.errors import NotAvailable, shown
@@ -326,7 +327,7 @@ def _words_of_matches(seed: str, query: Query, matches: Sequence[Mapping[str, An
     for var in variables:
         events = [events_in({var: match.get(var)}) for match in matches]
         words = [_words_of_event(event) for own in events for event in own]
-        groups[var] = np.array([len(own) for own in events]), np.array(words, np.uint64).reshape(len(words), -1)
+        groups[var] = np.array([len(own) for own in events]), np.array(words, np.uint64).reshape(-1, LANES)
     return match_words(seed, groups, len(matches))
 
 
@@ -403,22 +404,24 @@ def arrow_value(value: Any, kind: pa.DataType, show: Presenter) -> Any:
     """The value converted for the Arrow type; null if it does not fit."""
     if value is None:
         return None
-    if pa.types.is_string(kind):
-        return value if isinstance(value, str) else dumps(show.value(value, {}))
-    if pa.types.is_list(kind):
-        return [arrow_value(item, kind.value_type, show) for item in value] if isinstance(value, list | tuple) else None
-    if pa.types.is_struct(kind):
-        return (
-            {field.name: arrow_value(value.attributes.get(field.name), field.type, show) for field in kind}
-            if isinstance(value, Event)
-            else None
-        )
-    if pa.types.is_boolean(kind):
-        return value if isinstance(value, bool) else None
-    if pa.types.is_binary(kind):
-        return value if isinstance(value, bytes) else None
-    if not is_number(value):
-        return None
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return arrow_value(value, kind.value_type, show)
+    match from_arrow(kind).family:
+        case Family.STRING:
+            return value if isinstance(value, str) else dumps(show.value(value, {}))
+        case Family.LIST:
+            items = value if isinstance(value, list | tuple) else None
+            return None if items is None else [arrow_value(item, kind.value_type, show) for item in items]
+        case Family.RECORD:
+            if not isinstance(value, Event):
+                return None
+            return {field.name: arrow_value(value.attributes.get(field.name), field.type, show) for field in kind}
+        case Family.BOOLEAN:
+            return value if isinstance(value, bool) else None
+        case Family.BINARY:
+            return value if isinstance(value, bytes) else None
+    if not is_number(value):  # a time of day, and times in lists, are not computed with
+        return value if pa.types.is_temporal(kind) and isinstance(value, date | time | timedelta) else None
     if pa.types.is_floating(kind):
         return to_float(value)
     if pa.types.is_decimal(kind):

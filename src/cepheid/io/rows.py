@@ -236,7 +236,20 @@ def _values(name: str, array: pa.Array) -> Iterator[tuple[str, list[Any]]]:
             yield from _values(f"{name}.{field.name}", pc.struct_field(array, field.name))
         return
     values = to_python(from_arrow(array), len(array))
-    yield name, [plain(v) for v in values] if pa.types.is_nested(array.type) else values
+    yield name, [_item(v) for v in values] if pa.types.is_nested(array.type) else values
+
+
+def _item(value: Any) -> Any:
+    """An item of a list as the oracle reads it; NaN is null there too."""
+    match value:
+        case list() | tuple():
+            return [_item(item) for item in value]
+        case float():
+            return None if math.isnan(value) else value
+        case Decimal() | bytes() | date() | time() | timedelta():
+            return value
+        case _:
+            return plain(value)
 
 
 def is_moment(kind: pa.DataType) -> bool:

@@ -61,9 +61,9 @@ class Conditions:
 
     def _unbound(self, var: str, sides: Sides) -> str | None:
         """The condition that the match so far does not bind a variable; None if it does. An iteration binds each of its
-        variables, if only to no events."""
+        variables, if only to no events, and none of an exception in its items."""
         if sides.iteration is not None:
-            return None
+            return None if var in sides.iteration.item.variables else "True"
         side = self._side(var, sides)
         if side is None or var in side.unbound:
             return "True"
@@ -191,6 +191,8 @@ class Conditions:
         """The composites with events of a variable, and whether each surely has some."""
         if sides.iteration is not None:
             item = sides.occurring
+            if var not in sides.iteration.item.variables:
+                return
             if sides.before is not None:
                 yield sides.before, var not in sides.iteration.empty
             if var not in item.operator.many and var not in item.unbound:
