@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -420,3 +421,21 @@ def test_a_difference_of_integer_times_divided_by_a_duration(unit: str, minutes:
     query = f"{SASE} RETURN (e.ts - x.ts) / 1 minute AS m"
     for evaluator in (None, "reference"):
         assert cepheid.match(query, events, time_unit=unit, evaluator=evaluator)["m"].to_pylist() == [minutes]
+
+
+def test_a_partition_that_few_people_mean() -> None:
+    """SASE calls an equality between all variables an equivalence test: it divides the events."""
+    events = pd.DataFrame({"type": ["R", "O", "O"], "ts": [1, 2, 3], "k": 1, "who": ["a", "b", "a"], "by": "a"})
+    pattern = "PATTERN SEQ(R r, O o) WHERE partition_contiguity(r, o)"
+    with pytest.warns(CepheidWarning, match=r"makes `who` part of the partition.* as r.who IN \(o.who\)"):
+        assert len(cepheid.match(f"{pattern} {{ [k] AND r.who = o.who }}", events)) == 1
+    with pytest.warns(CepheidWarning, match="no match") as warned:
+        assert len(cepheid.match(f"{pattern} {{ [k] AND r.who IN (o.who) }}", events)) == 0
+    assert len(warned) == 1
+    overlapping = f"{pattern.replace('partition_contiguity', 'skip_till_next_match')} {{ r.who = o.by }}"
+    with pytest.warns(CepheidWarning, match="OUTPUT NON-OVERLAPPING has no partition: `r.who = o.by` compares"):
+        cepheid.match(f"{overlapping} OUTPUT NON-OVERLAPPING", events)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cepheid.match(overlapping, events)
+        cepheid.match(f"{pattern} {{ r.who = o.who }} OUTPUT NON-OVERLAPPING", events)

@@ -6,7 +6,7 @@ from cepheid import expr as ex
 from cepheid.errors import listing
 from cepheid.events import OWN_UNIT, Clock, Schema
 from cepheid.expr import Attr, Compare, Const
-from cepheid.pattern import Query, durations
+from cepheid.pattern import Query, Strategy, durations, partition_attributes
 from cepheid.types import Family
 
 
@@ -20,6 +20,7 @@ def warnings_for(query: Query, schema: Schema, clock: Clock) -> list[str]:
         if name not in schema.types and name not in declared
     ]
     empty = _empty_window(query) + _bare_windows(query, clock) + _bare_durations(query) + _constant_conditions(query)
+    empty += _partitions(query)
     if not schema.types:
         return empty
     return [*empty, *_lacking_attributes(query, schema)] + [
@@ -46,6 +47,35 @@ def _lacking_attributes(query: Query, schema: Schema) -> list[str]:
             if is_known and name not in schema.attributes(types):
                 text = f"no event of type {listing(types)} has `{name}`: `{ex.to_text(condition)}`"
                 found.append(f"{text} does not apply to `{var}` and counts as true")
+    return found
+
+
+def _partitions(query: Query) -> list[str]:
+    """Equalities that change the partition beside an equivalence test, or that few people know to make none."""
+    equalities = [
+        test
+        for test in query.where
+        if isinstance(test, Compare) and test.op == "=" and isinstance(test.left, Attr) and isinstance(test.right, Attr)
+        if test.left.var != test.right.var
+    ]
+    tested, keys = {test.name for test in query.where if isinstance(test, ex.Same)}, partition_attributes(query)
+    found = []
+    for test in equalities if tested and query.strategy is Strategy.PARTITION else ():
+        assert isinstance(test.left, Attr) and isinstance(test.right, Attr)
+        name = test.left.name
+        if name == test.right.name and name in keys and name not in tested:
+            found.append(
+                f"`{ex.to_text(test)}` makes `{name}` part of the partition: events with another `{name}` may lie "
+                f"between; write a mere condition as {ex.to_text(test.left)} IN ({ex.to_text(test.right)})"
+            )
+    if not keys and (query.non_overlapping or query.strategy is Strategy.PARTITION):
+        clause = "OUTPUT NON-OVERLAPPING" if query.non_overlapping else "partition_contiguity"
+        found += [
+            f"{clause} has no partition: `{ex.to_text(test)}` compares columns of two names, and only one column of "
+            "all variables, as in [key], divides the events; give the columns one name"
+            for test in equalities
+            if isinstance(test.left, Attr) and isinstance(test.right, Attr) and test.left.name != test.right.name
+        ][:1]
     return found
 
 
