@@ -139,3 +139,20 @@ def test_the_start_of_events_with_duration_travels_as_a_column() -> None:
     assert plan.has_durations and plan.columns[START] is Kind.INT
     assert not _lower([_Fake("one")]).has_durations
     assert START not in _lower([_Fake("one")]).columns
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "EVENT SEQ(A x, B y) WHERE {} WITHIN 5",
+        "PATTERN A x & B y WHERE {} WITHIN 5",
+        "SELECT * FROM (A x; B y) WHERE FILTER({})",
+        "PATTERN SEQ(A x, B y) WHERE skip_till_next_match {{ {} }} WITHIN 5",
+    ],
+)
+@pytest.mark.parametrize("equality", ["x.id + 1 = y.id", "y.id % 9 = x.id % 9", "abs(x.id) = y.id", "-x.v = y.id"])
+def test_a_computed_key_is_a_column_that_kernels_look_up(text: str, equality: str) -> None:
+    """Otherwise, every pair of events is tested."""
+    plan = _lower(EVALUATORS, text.format(equality))
+    assert len(plan.derived) == 1
+    assert plan.derived.keys() <= set(plan.columns)

@@ -13,12 +13,14 @@ from strategies import Stream, bound, multiset, sase_queries, streams, zstream_q
 
 from cepheid.errors import PatternProblem
 from cepheid.events import Schema
+from cepheid.expr import In, Not, Or, to_text
 from cepheid.optimize import bounds, cost, rules, search, shapes, stats
 from cepheid.optimize.examples import SCHEMA, example, shown
 from cepheid.optimize.rules import FALSE, RULES, Rule, expense, rewrite
-from cepheid.pattern import Query, Seq
+from cepheid.pattern import Query, Seq, partition_attributes
 from cepheid.semantics import evaluate
 
+UNITS = "seconds", "events"
 _EXAMPLES = settings(max_examples=examples(250), deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -90,6 +92,16 @@ def test_what_an_event_may_lack_is_left_alone() -> None:
 def test_equalities_do_not_make_partitions() -> None:
     query = example("PATTERN A;B;C WHERE A.x = B.y AND B.y = C.x AND C.x = B.x WITHIN 5 events")
     assert rewrite(query, SCHEMA) == query
+
+
+@pytest.mark.parametrize(
+    "where", ["A.id IN (B.id) AND B.id = C.id", "[id] AND A.x = 1 OR [id] AND B.x = 2", "NOT NOT A.id = B.id AND [x]"]
+)
+def test_a_rule_names_a_key_only_where_partitions_do_not_decide_the_matches(where: str) -> None:
+    by_time, by_events = (rewrite(example(f"PATTERN A;B;C WHERE {where} WITHIN 5 {unit}"), SCHEMA) for unit in UNITS)
+    assert not any(isinstance(p, Or | In | Not) and "id" in to_text(p) for p in by_time.where)
+    query = example(f"PATTERN A;B;C WHERE {where} WITHIN 5 events")
+    assert partition_attributes(by_events) == partition_attributes(query)
 
 
 def test_contradictions() -> None:

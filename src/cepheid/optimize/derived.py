@@ -3,6 +3,9 @@
 A kernel has numbers and codes, but no strings: `upper(a.s) = b.s` cannot be computed there. `upper(s)` depends on one
 event alone, so it becomes a column of every event, computed before the kernel sees the event, and the predicate
 compares two columns: a.`upper(s)` = b.s.
+
+Kernels look up equalities of columns: `a.k % 10 = b.k % 10` also becomes one, since they would otherwise test it for
+every pair of events.
 """
 
 from __future__ import annotations
@@ -47,9 +50,9 @@ class Derived:
 
 def derived(predicates: Sequence[Expr], types: Mapping[str, Type], summary: Sequence[Expr] = ()) -> Derived:
     """The predicates, and the columns of a summary, with derived columns where kernels need them: for what they cannot
-    compute, and for the operands of aggregates. `types` are those of the input's columns."""
+    compute, for what they look up, and for the operands of aggregates. `types` are those of the input's columns."""
     derivation = _Derivation(types)
-    folded = [derivation.of_columns(_folded(p)) for p in predicates]
+    folded = [derivation.looked_up(derivation.of_columns(_folded(p))) for p in predicates]
     changed = tuple(derivation.condition(p) if derivation.is_beyond_kernels(p) else p for p in folded)
     columns = tuple(map(derivation.of_columns, summary))
     return Derived(changed, columns, derivation.columns, derivation.column_types)
@@ -92,6 +95,21 @@ class _Derivation:
             return replace(node, name=self._column(node.of.value, node.operand).name, of=None)
 
         return ex.transform(expr, change)
+
+    def looked_up(self, expr: Expr) -> Expr:
+        """An equality of values computed from one event each as one of columns: `a.k + 1 = b.k` is a.`k + 1` = b.k."""
+        if isinstance(expr, ex.Filter | ex.And):
+            return ex.with_parts(expr, self.looked_up)
+        if not isinstance(expr, ex.Compare) or expr.op != "=" or self.is_beyond_kernels(expr):
+            return expr
+        events = {_event_of(expr.left), _event_of(expr.right)}
+        if None in events or len(events) == 1 or not all(map(self._is_held, (expr.left, expr.right))):
+            return expr
+        return ex.with_parts(expr, lambda side: side if isinstance(side, Attr) else self._column(side, side.type))
+
+    def _is_held(self, value: Expr) -> bool:
+        """Whether kernels hold the value of an expression over columns as one number."""
+        return self._type(value).is_number and attributes_in([value]).keys() <= self.types.keys()
 
     def _type(self, expr: Expr) -> Type:
         is_column = isinstance(expr, Attr) and not self._is_json(expr)

@@ -2,7 +2,8 @@
 
 Each rule documents its law, an example, and when it refuses (then it returns the query unchanged). A rule leads to
 fewer operators, or to as many cheaper ones (C_DIS < C_SEQ < C_CON), so rewriting ends. After each rule the query must
-still pass its checks, bind the same variables and partition the stream in the same way.
+still pass its checks, bind the same variables and partition the stream in the same way, or more finely where that does
+not decide the matches.
 
 Truth has three values (see `evaluation`): a predicate that names an absent attribute does not apply. Some laws of
 two-valued logic do not hold for three values, so they are missing here or restricted. A predicate on a negated event
@@ -23,7 +24,7 @@ from cepheid.errors import CepheidError, PatternProblem
 from cepheid.events import EMPTY_SCHEMA, Schema
 from cepheid.expr import At, Attr, Compare, Const, Expr
 from cepheid.optimize.bounds import contradict
-from cepheid.pattern import Pattern, Query, always_bound, partition_attributes, positives, subpatterns, walk
+from cepheid.pattern import Pattern, Query, Strategy, always_bound, partition_attributes, positives, subpatterns, walk
 from cepheid.types import FLOAT
 from cepheid.values import arithmetic, compare
 
@@ -46,10 +47,21 @@ def rewrite(query: Query, schema: Schema = EMPTY_SCHEMA, rules: Sequence[Rule] |
         return query
     for rule in RULES if rules is None else rules:
         rewritten = rule(query, schema)
-        if rewritten is not query:
+        if rewritten is not query and not (_has_partitions(query) and _partitions_more(query, rewritten)):
             _require_invariants(rule, query, rewritten)
             query = rewritten
     return query
+
+
+def _has_partitions(query: Query) -> bool:
+    """Whether the matches depend on how the stream is partitioned. Otherwise, partitions only make the work less."""
+    counts_events = query.window is not None and query.window.counts_events
+    return counts_events or query.non_overlapping or query.strategy is Strategy.PARTITION
+
+
+def _partitions_more(before: Query, after: Query) -> bool:
+    """Whether the rewritten query names a key that was implied: by `a.k IN (b.k)`, or by each side of an OR."""
+    return set(partition_attributes(before)) < set(partition_attributes(after))
 
 
 def _require_invariants(rule: Rule, before: Query, after: Query) -> None:
@@ -60,7 +72,7 @@ def _require_invariants(rule: Rule, before: Query, after: Query) -> None:
         raise PatternProblem(f"the rule `{name}` broke the query: {problem.what}", span=problem.span) from problem
     if positives(before.pattern) != positives(after.pattern) or before.output != after.output:
         raise PatternProblem(f"the rule `{name}` changed the variables or the output of the query")
-    if FALSE not in after.where and partition_attributes(before) != partition_attributes(after):
+    if FALSE not in after.where and not set(partition_attributes(before)) <= set(partition_attributes(after)):
         raise PatternProblem(f"the rule `{name}` changed how the query partitions the stream")
     if expense(after.pattern) > expense(before.pattern):
         raise PatternProblem(f"the rule `{name}` made the pattern more expensive")
