@@ -270,24 +270,18 @@ def from_arrow(arrow: pa.DataType) -> Type:
         return Type(Family.TIMESTAMP, zone=arrow.tz)
     if kinds.is_list(arrow) or kinds.is_large_list(arrow) or kinds.is_fixed_size_list(arrow):
         return list_of(from_arrow(arrow.value_type))
-    for is_one, type_ in (
-        (kinds.is_uint64, UNSIGNED),
-        (kinds.is_integer, INTEGER),
-        (kinds.is_floating, FLOAT),
-        (kinds.is_boolean, BOOLEAN),
-        (kinds.is_string, STRING),
-        (kinds.is_large_string, STRING),
-        (kinds.is_string_view, STRING),
-        (kinds.is_binary, BINARY),
-        (kinds.is_large_binary, BINARY),
-        (kinds.is_fixed_size_binary, BINARY),
-        (kinds.is_date, DATE),
-        (kinds.is_duration, DURATION),
-        (kinds.is_struct, RECORD),
-    ):
-        if is_one(arrow):
-            return type_
-    return UNKNOWN
+    of = {
+        UNSIGNED: [kinds.is_uint64],
+        INTEGER: [kinds.is_integer],
+        FLOAT: [kinds.is_floating],
+        BOOLEAN: [kinds.is_boolean],
+        STRING: [kinds.is_string, kinds.is_large_string, kinds.is_string_view],
+        BINARY: [kinds.is_binary, kinds.is_large_binary, kinds.is_fixed_size_binary],
+        DATE: [kinds.is_date],
+        DURATION: [kinds.is_duration],
+        RECORD: [kinds.is_struct],
+    }
+    return next((type_ for type_, tests in of.items() if any(is_one(arrow) for is_one in tests)), UNKNOWN)
 
 
 def to_arrow(type_: Type) -> pa.DataType | None:
@@ -295,28 +289,21 @@ def to_arrow(type_: Type) -> pa.DataType | None:
     import pyarrow as pa
 
     match type_.family:
-        case Family.INTEGER:
-            return pa.int64()
-        case Family.UNSIGNED:
-            return pa.uint64()
-        case Family.FLOAT:
-            return pa.float64()
         case Family.DECIMAL:
             return pa.decimal128(type_.precision, type_.scale)
-        case Family.BOOLEAN:
-            return pa.bool_()
-        case Family.STRING:
-            return pa.string()
-        case Family.BINARY:
-            return pa.binary()
-        case Family.DATE:
-            return pa.date32()
         case Family.TIMESTAMP:
             return pa.timestamp("us", type_.zone)
-        case Family.DURATION:
-            return pa.duration("us")
         case Family.LIST:
             item = to_arrow(type_.item or UNKNOWN)
             return None if item is None else pa.list_(item)
-        case _:
-            return None
+    plain = {
+        Family.INTEGER: pa.int64(),
+        Family.UNSIGNED: pa.uint64(),
+        Family.FLOAT: pa.float64(),
+        Family.BOOLEAN: pa.bool_(),
+        Family.STRING: pa.string(),
+        Family.BINARY: pa.binary(),
+        Family.DATE: pa.date32(),
+        Family.DURATION: pa.duration("us"),
+    }
+    return plain.get(type_.family)

@@ -5,7 +5,7 @@ Constants were measured on Parquet with PyArrow and PySpark; only their relation
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 JOB = 3e8
 """A job of Spark, before it reads anything."""
@@ -25,8 +25,7 @@ WORTHWHILE = 0.7
 """Steps are taken if they are expected to cost less than this share of one scan: estimates err."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableShape:
+class TableShape(NamedTuple):
     """A table: its rows, the columns that are read besides type and time, the ticks from its first to its last row, and
     the row groups."""
 

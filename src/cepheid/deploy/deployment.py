@@ -50,8 +50,7 @@ QUERY = "query"
 """The column of the output that names the query of a match."""
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(NamedTuple):
     """The queries that show the matches of an operator in the same way."""
 
     prepared: Prepared
@@ -59,8 +58,7 @@ class Output:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
+class Operator(NamedTuple):
     """A query that runs once for all its outputs. `name` is a hash of its content."""
 
     name: str

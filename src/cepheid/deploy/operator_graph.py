@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from cepheid import expr as ex
 from cepheid import pattern as pt
@@ -16,8 +17,7 @@ from cepheid.optimize.core_cost import LEAF, TOUCH, WRITE, Estimate, Model
 from cepheid.pattern import Pattern, positives
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedOperator:
+class PlacedOperator(NamedTuple):
     """An operator that can run on a node of its own. `uses` are the names of the operators that it reads; sources are
     read everywhere. `cpu` is its own cost, and `rate` that of its composite events, for each event of the input."""
 
@@ -27,8 +27,7 @@ class PlacedOperator:
     rate: float
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorTree:
+class OperatorTree(NamedTuple):
     """The operators of one query, each after those that it uses; the last one puts out the matches."""
 
     query: str
@@ -47,7 +46,7 @@ def operator_tree(query: str, core: Pattern, model: Model, *, is_rewritten: bool
     if not builder.operators:  # a single source
         builder.put(root.name, (), LEAF * root.estimate.rate, root.estimate.rate)
     last = builder.operators[root.name]
-    builder.operators[root.name] = replace(last, cpu=last.cpu + WRITE * last.rate * len(root.variables))
+    builder.operators[root.name] = last._replace(cpu=last.cpu + WRITE * last.rate * len(root.variables))
     return OperatorTree(query, tuple(builder.operators.values()))
 
 

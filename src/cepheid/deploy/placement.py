@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple
 
 from cepheid.deploy.operator_graph import OperatorTree, PlacedOperator
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
@@ -19,8 +20,7 @@ MESSAGE = 60.0
 """Nanoseconds to pass a composite event to another node: half of it where it is sent, half where it is received."""
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """An operator on a node, for the queries that use it. `reads` are the placed operators that it reads."""
 
     operator: PlacedOperator
@@ -30,8 +30,7 @@ class Placed:
     """Numbers of other placed operators."""
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """Operators on nodes, each after those that it reads."""
 
     strategy: str
@@ -101,7 +100,7 @@ class Placer:
         for name, number in numbers.items():
             if name in needed:
                 one = self.placed[number]
-                self.placed[number] = Placed(one.operator, one.node, (*one.queries, tree.query), one.reads)
+                self.placed[number] = one._replace(queries=(*one.queries, tree.query))
 
     def _send(self, reads: Sequence[int], node: int) -> None:
         for number in reads:

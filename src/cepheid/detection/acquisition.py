@@ -44,6 +44,7 @@ from cepheid.detection.source_filter import columns_of, filters_of
 from cepheid.engine.prepare import Prepared, RunOptions, prepare
 from cepheid.engine.run import output_schema, run
 from cepheid.errors import InputProblem, listing
+from cepheid.io.event_log import Traffic
 from cepheid.io.rows import in_ticks
 from cepheid.io.source import ticks_of
 from cepheid.pattern import Query
@@ -141,12 +142,9 @@ class Round(NamedTuple):
 
 
 @dataclass(slots=True)
-class Counts:
-    """What came and went at the base."""
+class Counts(Traffic):
+    """The answers that the base received, and its requests."""
 
-    events: int = 0
-    bytes: int = 0
-    answers: int = 0
     requests: int = 0
     repeated: int = 0
     """Events that came again."""
@@ -209,9 +207,7 @@ class Acquisition:
         channel = self.channels.get((answer.source, answer.stream))
         if channel is None:
             raise InputProblem(f"`{answer.source}` sends `{answer.stream}`, which it was not asked for")
-        self.counts.answers += 1
-        self.counts.events += answer.events.num_rows
-        self.counts.bytes += pa.ipc.get_record_batch_size(answer.events)
+        self.counts.add(answer.events)
         self.counts.by_stream[answer.stream] += answer.events.num_rows
         events = self._normalized(answer)
         times = ticks_of(events.column(self.program.asked.columns.time), self.program.asked.columns.time)

@@ -11,9 +11,9 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cepheid.acquire.plans import Plan
 from cepheid.acquire.requests import Gap
@@ -26,8 +26,7 @@ _FILE = "detection.state"
 _MAGIC = b"cepheid detection\n"
 
 
-@dataclass(frozen=True, slots=True)
-class SavedDetection:
+class SavedDetection(NamedTuple):
     """`query` is the text of the query, `offset` the length of the output in bytes."""
 
     query: str

@@ -21,8 +21,8 @@ Keep = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 @dataclass(slots=True)
-class Sent:
-    """What a source has sent. Several calls of a server count at the same time."""
+class Traffic:
+    """The answers of a source. Several calls of a server count at the same time."""
 
     events: int = 0
     bytes: int = 0
@@ -52,7 +52,7 @@ class EventLog:
     name: str
     streams: Mapping[str, Stored]
     retention: int | None = None
-    sent: Sent = field(default_factory=Sent)
+    sent: Traffic = field(default_factory=Traffic)
 
     @classmethod
     def of(cls, name: str, table: pa.Table, columns: Columns, retention: int | None = None) -> EventLog:

@@ -14,7 +14,7 @@ from cepheid.acquire.intervals import BEGINNING, END
 from cepheid.acquire.requests import Answer, Request
 from cepheid.errors import InputProblem, shown
 from cepheid.io.asked_source import Description, Kept, described
-from cepheid.io.event_log import EventLog, Keep, Sent, Stored
+from cepheid.io.event_log import EventLog, Keep, Stored, Traffic
 from cepheid.io.inputs import Columns
 from cepheid.io.source import ticks_of
 
@@ -38,7 +38,7 @@ class GrowingLog:
     """Whether there may have been events before the first one: those of a feed that cannot be read again."""
     late: int = 0
     """Events that came after their time had been reported as complete, and were left out."""
-    sent: Sent = field(default_factory=Sent)
+    sent: Traffic = field(default_factory=Traffic)
     changed: threading.Condition = field(default_factory=threading.Condition, repr=False)
     _streams: dict[str, list[Stored]] = field(default_factory=dict, repr=False)
     _first: int = BEGINNING

@@ -19,7 +19,7 @@ NO_COLUMN = "\0none"
 """The name of the type column of an input that has none. No input has such a column, because a NUL is refused."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TextOptions:
     """How text files are written. Fields that are None are the usual: UTF-8, 1234.5, times in ISO 8601."""
 
@@ -53,7 +53,7 @@ class TextOptions:
 
     def over(self, others: TextOptions) -> TextOptions:
         """These options, and `others` where they are not set."""
-        return TextOptions(*(getattr(self, f.name) or getattr(others, f.name) for f in fields(self)))
+        return TextOptions(**{f.name: getattr(self, f.name) or getattr(others, f.name) for f in fields(TextOptions)})
 
 
 PLAIN_TEXT = TextOptions()
@@ -128,12 +128,11 @@ _ROLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class Input(TextOptions):
     """One input of events: the path of a file, a directory or a glob, or a table or DataFrame, and how to read it.
 
     All rows are events of `type`, if it is set; otherwise the column `type_column` holds their type. `format` is that
-    of files whose names do not show it. `delimiter`, `decimal`, `thousands`, `time_format` and `encoding` say how text
-    files are written (see `TextOptions`). The options of the run decide fields that are None."""
+    of files whose names do not show it. The options of the run decide fields that are None."""
 
     data: Any
     type: str | None = None
@@ -141,22 +140,16 @@ class Input:
     time_column: str | None = None
     start_column: str | None = None
     time_unit: str | None = None
-    delimiter: str | None = None
     format: str | None = None
-    time_format: str | None = None
-    decimal: str | None = None
-    thousands: str | None = None
-    encoding: str | None = None
 
     def __post_init__(self) -> None:
+        TextOptions.__post_init__(self)
         if self.time_unit is not None:
             object.__setattr__(self, "time_unit", unit_of(self.time_unit))
-        for name in ("delimiter", "decimal", "thousands"):
-            object.__setattr__(self, name, getattr(self.text, name))
 
     @property
     def text(self) -> TextOptions:
-        return TextOptions(self.delimiter, self.decimal, self.thousands, self.time_format, self.encoding)
+        return self.over(PLAIN_TEXT)
 
     @property
     def path(self) -> str:

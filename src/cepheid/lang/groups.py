@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from cepheid import expr as ex
 from cepheid.errors import PatternProblem
@@ -53,8 +54,7 @@ def has_groups(pattern: Pattern) -> bool:
 # --- from the text ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """A closure of a group and the variable that binds its occurrences."""
 
     node: Repeated
@@ -84,8 +84,7 @@ class Group:
         return next(found, None)
 
 
-@dataclass(frozen=True, slots=True)
-class Lifted:
+class Lifted(NamedTuple):
     """A pattern with the closures of its groups as closures of event classes, and the groups."""
 
     pattern: Pattern

@@ -15,6 +15,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from cepheid.events import Duration
 from cepheid.logic import normal_form
@@ -24,8 +25,7 @@ Level = tuple[tuple[str, ...], ...]
 """The variables of each part on one side in a sequence, the nearest part first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sides:
+class Sides(NamedTuple):
     """The parts before and after a part in each sequence around it, the innermost first. The neighbours of a part are
     the bound parts of the innermost sequence that binds any there."""
 
@@ -33,8 +33,7 @@ class Sides:
     after: tuple[Level, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """A closure; `closing` if the event that closes its group is an operand."""
 
     closure: Kleene

@@ -8,7 +8,7 @@ import pickle
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
@@ -54,8 +54,7 @@ _contexts: dict[bytes, BucketContext] = {}
 """A worker serves many tasks, and makes the kernels of a plan once. By a hash of the plan."""
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(NamedTuple):
     """A plan for the workers, which read it once, from the batch on that it holds for. Later versions replace it."""
 
     first_batch: int

@@ -142,7 +142,7 @@ class EventOptions:
 
     @property
     def columns(self) -> Columns:
-        text = TextOptions(self.delimiter, self.decimal, self.thousands, self.time_format, self.encoding)
+        text = TextOptions(**{field.name: getattr(self, field.name) for field in fields(TextOptions)})
         return replace(Columns.of(self.type_column, self.time_column, self.start_column, self.type), text=text)
 
     def run_options(
