@@ -25,63 +25,62 @@ class LeafBuffer(TreeNode):
 
 
 @dataclass(frozen=True, slots=True)
-class _BinaryNode(TreeNode):
+class UnaryNode(TreeNode):
+    item: TreeNode
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryNode(TreeNode):
     left: TreeNode
     right: TreeNode
 
 
-class SeqNode(_BinaryNode):
+class SeqNode(BinaryNode):
     """Records on the left that end before one on the right starts (Algorithm 1)."""
 
 
-class ConNode(_BinaryNode):
+class ConNode(BinaryNode):
     """Records of both sides in any order (Algorithm 3)."""
 
 
-class DisNode(_BinaryNode):
+class DisNode(BinaryNode):
     """The records of both sides."""
 
 
 @dataclass(frozen=True, slots=True)
-class Within(TreeNode):
+class KseqNode(BinaryNode):
+    """A closure between two operands (Algorithm 4): joined are only those pairs with enough members between them."""
+
+    closure: str
+
+
+@dataclass(frozen=True, slots=True)
+class Within(UnaryNode):
     """An operator with a window of its own, over the ends of its operands (CED §2.2), in ticks; None: without limit.
     To the operator around it, its records are single events."""
 
-    item: TreeNode
     window: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class NseqNode(TreeNode):
+class NseqNode(UnaryNode):
     """Each record of the operand with the latest event that negates it; what is joined from the left must not end
     before that (Algorithm 2)."""
 
     negated: tuple[str, ...]
-    right: TreeNode
 
 
 @dataclass(frozen=True, slots=True)
-class KseqNode(TreeNode):
-    """A closure between two operands (Algorithm 4): joined are only those pairs with enough members between them."""
-
-    left: TreeNode
-    closure: str
-    right: TreeNode
-
-
-@dataclass(frozen=True, slots=True)
-class NegNode(TreeNode):
+class NegNode(UnaryNode):
     """A negation on top: complete records are tested against the events that must not occur."""
 
-    item: TreeNode
     negated: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class GroupNode(TreeNode):
+class GroupNode(UnaryNode):
     """Closures on top: the groups of complete records (whose start or end class may be missing)."""
 
-    item: TreeNode
     closures: tuple[str, ...]
 
 
@@ -91,11 +90,9 @@ TREE_NODES = (LeafBuffer, SeqNode, ConNode, DisNode, Within, NseqNode, KseqNode,
 
 def tree_operands(node: TreeNode) -> tuple[TreeNode, ...]:
     match node:
-        case SeqNode() | KseqNode() | ConNode() | DisNode():
+        case BinaryNode():
             return node.left, node.right
-        case NseqNode():
-            return (node.right,)
-        case NegNode() | GroupNode() | Within():
+        case UnaryNode():
             return (node.item,)
         case _:
             return ()
@@ -109,7 +106,7 @@ def tree_nodes(node: TreeNode) -> list[TreeNode]:
 def tree_text(node: TreeNode) -> str:
     """A plan on one line, as ZStream §6.2 writes it.
 
-    >>> tree_text(SeqNode(LeafBuffer("IBM"), NseqNode(("Sun",), LeafBuffer("Oracle"))))
+    >>> tree_text(SeqNode(LeafBuffer("IBM"), NseqNode(LeafBuffer("Oracle"), ("Sun",))))
     '[IBM; NSEQ(!Sun, Oracle)]'
     """
     operands = [tree_text(operand) for operand in tree_operands(node)]

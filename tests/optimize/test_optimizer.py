@@ -105,7 +105,7 @@ def test_negation_by_hand() -> None:
     """NSEQ looks at each right record once; NEG on top pays for every pair first."""
     stats = rates(A=0.1, B=1e-9, C=0.2)
     model = model_of("PATTERN A;!B;C WITHIN 100", stats)
-    pushed = model.annotated(SeqNode(LeafBuffer("A"), NseqNode(("B",), LeafBuffer("C"))))
+    pushed = model.annotated(SeqNode(LeafBuffer("A"), NseqNode(LeafBuffer("C"), ("B",))))
     pairs = 10 * 20
     join = formula_1(pairs, 0, pairs, 20)
     assert total_cost(pushed) == pytest.approx(SEARCH * 20 + join, rel=1e-3)

@@ -319,11 +319,11 @@ class Model:
                 whole = replace(node, item=inner.tree, cardinality=inner.operand.cardinality, cost=0.0)
                 return replace(inner, tree=whole)
             case tp.NseqNode():
-                right = self._core(node.right, tests)
-                made = right.operand.cardinality
-                nseq = replace(node, right=right.tree, cardinality=made, cost=self.negating(made, node.negated))
-                return replace(right, tree=nseq, negated=(*node.negated, *right.negated))
-            case tp.SeqNode() | tp.KseqNode() | tp.ConNode() | tp.DisNode():
+                inner = self._core(node.item, tests)
+                made = inner.operand.cardinality
+                nseq = replace(node, item=inner.tree, cardinality=made, cost=self.negating(made, node.negated))
+                return replace(inner, tree=nseq, negated=(*node.negated, *inner.negated))
+            case tp.BinaryNode():
                 parts = placed(node, tests, attrgetter("names"))
                 left, right = self._core(node.left, parts.left), self._core(node.right, parts.right)
                 made, cost = self._join(node, left, right, parts.own)

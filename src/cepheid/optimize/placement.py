@@ -13,7 +13,18 @@ from cepheid import expr as ex
 from cepheid.expr import At, Attr, Compare, Expr
 from cepheid.optimize.alternatives import Absence, Alternative, Group, Level, Sides
 from cepheid.pattern import EventClass, Pattern, Seq, walk
-from cepheid.tree_plan import ConNode, DisNode, KseqNode, LeafBuffer, NseqNode, SeqNode, TreeNode, Within
+from cepheid.tree_plan import (
+    BinaryNode,
+    ConNode,
+    DisNode,
+    KseqNode,
+    LeafBuffer,
+    NseqNode,
+    SeqNode,
+    TreeNode,
+    Within,
+    tree_operands,
+)
 
 T = TypeVar("T")
 
@@ -122,13 +133,8 @@ def variables(node: TreeNode) -> list[str]:
         next_node = waiting.pop()
         if isinstance(next_node, LeafBuffer):
             found.append(next_node.var)
-        elif isinstance(next_node, NseqNode):
-            waiting.append(next_node.right)
-        elif isinstance(next_node, Within):
-            waiting.append(next_node.item)
         else:
-            assert isinstance(next_node, SeqNode | KseqNode | ConNode | DisNode)
-            waiting += (next_node.right, next_node.left)
+            waiting += reversed(tree_operands(next_node))
     return found
 
 
@@ -139,7 +145,7 @@ def first_nodes(node: TreeNode) -> list[NseqNode]:
         match node:
             case NseqNode():
                 found.append(node)
-                node = node.right
+                node = node.item
             case SeqNode() | KseqNode():
                 node = node.left
             case _:
@@ -149,9 +155,7 @@ def first_nodes(node: TreeNode) -> list[NseqNode]:
 def _scopes(node: TreeNode) -> list[frozenset[str]]:
     """The sets of variables whose predicates can be tested inside the node."""
     match node:
-        case NseqNode():
-            return _scopes(node.right)
-        case Within():
+        case NseqNode() | Within():
             return _scopes(node.item)
         case DisNode():
             return _scopes(node.left) + _scopes(node.right)
@@ -170,9 +174,7 @@ class Placed(Generic[T]):
     right: list[T]
 
 
-def placed(
-    node: SeqNode | KseqNode | ConNode | DisNode, tests: Sequence[T], names: Callable[[T], frozenset[str]]
-) -> Placed[T]:
+def placed(node: BinaryNode, tests: Sequence[T], names: Callable[[T], frozenset[str]]) -> Placed[T]:
     """`names` are the variables that a test names, of those that the tree binds: others do not count."""
     if not tests:
         return Placed([], [], [])

@@ -240,7 +240,7 @@ class Search:
                 for group, gap in self.closures:
                     items = gap.sequence.items
                     if class_names(items[gap.following]) == first and class_names(items[gap.following - 1]) == last:
-                        return tp.KseqNode(left, group.var, self._negated(right, first))
+                        return tp.KseqNode(left, self._negated(right, first), group.var)
                 return tp.SeqNode(left, self._negated(right, first))
             case tp.ConNode() | tp.DisNode():
                 return replace(node, left=self._narrowed(node.left), right=self._narrowed(node.right))
@@ -488,4 +488,4 @@ def _edge_names(node: TreeNode, *, first: bool) -> frozenset[str]:
 def _wrap_first(node: TreeNode, negated: tuple[str, ...]) -> TreeNode:
     if isinstance(node, tp.SeqNode | tp.KseqNode):
         return replace(node, left=_wrap_first(node.left, negated))
-    return tp.NseqNode(negated, node)
+    return tp.NseqNode(node, negated)

@@ -111,8 +111,8 @@ class Branch:
             case tp.DisNode() if (shared := self._shared_leaf(node)) is not None:
                 return shared
             case tp.NseqNode():
-                return self._build(node.right, tests, is_root=is_root, emits=emits, operator=operator)
-            case tp.SeqNode() | tp.KseqNode() | tp.ConNode() | tp.DisNode():
+                return self._build(node.item, tests, is_root=is_root, emits=emits, operator=operator)
+            case tp.BinaryNode():
                 pass
             case _:
                 raise NotAvailable(f"a tree plan has no {type(node).__name__} inside")
