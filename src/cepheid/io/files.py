@@ -26,7 +26,7 @@ from cepheid.io.inputs import Columns, Input
 from cepheid.io.refusals import rejects_of
 from cepheid.io.rejects import Reject, no_time, no_type
 from cepheid.io.row_reader import read_events, row_source
-from cepheid.io.rows import START, TIME, RecentRows, as_json, is_moment, python_values, row_dicts
+from cepheid.io.rows import START, TIME, RecentRows, aligned, as_json, is_moment, python_values, row_dicts
 from cepheid.io.source import (
     BATCH,
     Attributes,
@@ -300,13 +300,8 @@ class FileSource:
 def _aligned(
     batch: pa.RecordBatch, file: EventFile, names: Sequence[str], schema: pa.Schema, columns: Columns
 ) -> pa.RecordBatch:
-    """The batch with the columns of the unified schema."""
-    arrays = []
-    for name in names:
-        wanted = schema.field(name).type
-        array = batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, wanted)
-        arrays.append(array if array.type == wanted else array.cast(wanted))
-    whole = pa.RecordBatch.from_arrays(arrays, schema=pa.schema([schema.field(name) for name in names]))
+    """The batch with the columns of the unified schema, its types and its times."""
+    whole = aligned(batch, pa.schema([schema.field(name) for name in names]))
     ticks = ticks_of(batch.column(columns.time), columns.time)
     starts = starts_of(batch, columns, ticks)
     return with_type_and_time(whole, names, _types(batch, file, columns), ticks, starts)

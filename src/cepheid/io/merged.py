@@ -18,7 +18,7 @@ from cepheid.events import EMPTY_SCHEMA, NANOSECONDS, Clock, Schema
 from cepheid.io.files import open_files
 from cepheid.io.inputs import PLAIN_TEXT, Columns, Input
 from cepheid.io.rejects import Reject
-from cepheid.io.rows import ROW, START, TIME, TYPE, RecentRows, is_moment
+from cepheid.io.rows import ROW, START, TIME, TYPE, RecentRows, aligned, is_moment
 from cepheid.io.source import (
     EPOCH_TIMESTAMP,
     JSON,
@@ -175,19 +175,10 @@ class MergedSource:
         starts = None
         if self.columns.start is not None:
             starts = item.ticks(np.asarray(batch.column(START))) if START in batch.schema.names else ticks
-        times = {MERGED_TIME: ticks, MERGED_START: starts, item.source.columns.start: starts}
-        of_times = {**times, item.source.columns.time: ticks}
-        arrays = []
-        for name in names:
-            kind = self.schema.field(name).type
-            if name in of_times:
-                arrays.append(pa.array(of_times[name]).cast(kind))
-            elif name in batch.schema.names:
-                column = batch.column(name)
-                arrays.append(column if column.type == kind else column.cast(kind))
-            else:
-                arrays.append(pa.nulls(batch.num_rows, kind))
-        whole = pa.RecordBatch.from_arrays(arrays, schema=pa.schema([self.schema.field(name) for name in names]))
+        own = item.source.columns
+        of_times = {MERGED_TIME: ticks, MERGED_START: starts, own.start: starts, own.time: ticks}
+        times = {name: pa.array(of) for name, of in of_times.items() if name is not None and of is not None}
+        whole = aligned(batch, pa.schema([self.schema.field(name) for name in names]), times)
         types = batch.column(TYPE)
         return with_type_and_time(whole, names, types.dictionary_decode(), ticks, starts)
 

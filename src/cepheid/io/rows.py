@@ -197,6 +197,16 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
 
 
+def aligned(batch: pa.RecordBatch, schema: pa.Schema, others: Mapping[str, pa.Array] | None = None) -> pa.RecordBatch:
+    """The batch with the columns of a schema, null where it lacks one. `others` replace columns of the batch."""
+    present = {**dict(zip(batch.schema.names, batch.columns, strict=True)), **(others or {})}
+    arrays = []
+    for column in schema:
+        array = present[column.name] if column.name in present else pa.nulls(batch.num_rows, column.type)
+        arrays.append(array if array.type == column.type else array.cast(column.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
 # --- events for the oracle --------------------------------------------------------------------------------------------
 
 

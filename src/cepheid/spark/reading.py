@@ -22,7 +22,7 @@ from cepheid.events import UNTYPED
 from cepheid.io.formats.csv import CsvReader, ParsedLines, RejectedLine
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import no_time
-from cepheid.io.rows import TYPE, in_ticks, one_batch
+from cepheid.io.rows import TYPE, aligned, in_ticks, one_batch
 from cepheid.io.shares import Footers, OpenedPart, Part, ShareReader
 from cepheid.io.source import columns_read, is_time, one_type, starts_in_time, ticks_of, types_column, why_no_start
 from cepheid.io.times import not_whole, out_of_range
@@ -448,14 +448,7 @@ class CsvRows:
             for part in (part for share in batch.column(0).to_pylist() for part in self.shares[share]):
                 for read in self.reader.read(part, self.names):
                     if isinstance(read, ParsedLines) and read.rows.num_rows:
-                        yield self._padded(one_batch(read.rows))
-
-    def _padded(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        arrays = [
-            rows.column(field.name) if field.name in rows.schema.names else pa.nulls(rows.num_rows, field.type)
-            for field in self.reader.schema
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.reader.schema)
+                        yield aligned(one_batch(read.rows), self.reader.schema)
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
