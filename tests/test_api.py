@@ -332,3 +332,21 @@ def test_a_result_with_rows_or_no_wish_for_any_has_no_warning(query: str) -> Non
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         cepheid.match(query, events)
+
+
+@pytest.mark.parametrize(
+    ("query", "least"),
+    [
+        ("SELECT * FROM A a @ d units", None),
+        ("SELECT * FROM A a; B b WHERE (a, b) OCCURS WITHIN d units", 4),
+        ("EVENT SEQ(A a, B b) WITHIN d units", 5),
+        ("complex c on A as a, B as b event seq(a, b; d units)", 4),
+    ],
+)
+def test_the_length_of_every_window_and_timer_can_be_a_parameter(query: str, least: int | None) -> None:
+    events = pa.table({"type": ["A", "B"], "ts": [1, 5]})
+    for length in (3, 4, 5):
+        matches = cepheid.match(query, events, params={"d": length})
+        assert matches.num_rows == (least is None or length >= least)
+        if least is None:
+            assert matches["match_end"].to_pylist() == [1 + length]

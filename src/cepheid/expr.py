@@ -350,7 +350,13 @@ def substitute(expr: Expr, values: Mapping[str, Any]) -> Expr:
     """The expression with its parameters replaced by values."""
 
     def change(node: Expr) -> Expr:
-        return Const(values[node.name], span=node.span) if isinstance(node, Param) and node.name in values else node
+        match node:
+            case Param() if node.name in values:
+                return Const(values[node.name], span=node.span)
+            case OccursWithin(duration=Duration(amount=str() as name)) if name in values:
+                return replace(node, duration=replace(node.duration, amount=values[name]))
+            case _:
+                return node
 
     return transform(expr, change)
 

@@ -270,25 +270,30 @@ def walk(pattern: Pattern) -> list[Pattern]:
     return found
 
 
-def map_classes(pattern: Pattern, change: Callable[[EventClass], Pattern]) -> Pattern:
-    """The pattern with every event class replaced by `change(event_class)`."""
+def with_subpatterns(pattern: Pattern, change: Callable[[Pattern], Pattern]) -> Pattern:
+    """A copy with `change` applied to every pattern right under it."""
     match pattern:
-        case EventClass():
-            return change(pattern)
         case Seq() | Conj() | Disj():
-            return replace(pattern, items=tuple(map_classes(item, change) for item in pattern.items))
+            return replace(pattern, items=tuple(map(change, pattern.items)))
         case Kleene():
-            changed = change(pattern.item)
-            assert isinstance(changed, EventClass)
-            return replace(pattern, item=changed)
+            item = change(pattern.item)
+            assert isinstance(item, EventClass)
+            return replace(pattern, item=item)
         case Neg() | Filtered() | Iteration() | Timer():
-            return replace(pattern, item=map_classes(pattern.item, change))
+            return replace(pattern, item=change(pattern.item))
         case Next():
-            return replace(pattern, left=map_classes(pattern.left, change), right=map_classes(pattern.right, change))
+            return replace(pattern, left=change(pattern.left), right=change(pattern.right))
         case Unless():
-            return replace(pattern, item=map_classes(pattern.item, change), cancel=map_classes(pattern.cancel, change))
+            return replace(pattern, item=change(pattern.item), cancel=change(pattern.cancel))
         case _:
             return pattern
+
+
+def map_classes(pattern: Pattern, change: Callable[[EventClass], Pattern]) -> Pattern:
+    """The pattern with every event class replaced by `change(event_class)`."""
+    if isinstance(pattern, EventClass):
+        return change(pattern)
+    return with_subpatterns(pattern, lambda part: map_classes(part, change))
 
 
 @dataclass(frozen=True, slots=True)
@@ -488,19 +493,16 @@ def parameters(query: Query) -> list[str]:
 def with_params(query: Query, params: Mapping[str, Any]) -> Query:
     """The query with its parameters replaced by values, its inputs included."""
 
-    def duration(d: Duration | None) -> Duration | None:
-        if d is None or not isinstance(d.amount, str) or d.amount not in params:
-            return d
-        return replace(d, amount=params[d.amount])
+    def duration(d: Duration) -> Duration:
+        return replace(d, amount=params[d.amount]) if isinstance(d.amount, str) and d.amount in params else d
 
-    def windows(node: Pattern) -> Pattern:
+    def windows(pattern: Pattern) -> Pattern:
+        node = with_subpatterns(pattern, windows)
         match node:
             case Seq() | Conj():
-                return replace(node, items=tuple(windows(item) for item in node.items), window=duration(node.window))
-            case Disj():
-                return replace(node, items=tuple(windows(item) for item in node.items))
-            case Neg():
-                return replace(node, item=windows(node.item))
+                return replace(node, window=node.window and duration(node.window))
+            case Timer():
+                return replace(node, delay=duration(node.delay))
             case _:
                 return node
 
@@ -520,7 +522,7 @@ def with_params(query: Query, params: Mapping[str, Any]) -> Query:
         query,
         pattern=windows(query.pattern),
         where=tuple(substitute(p, params) for p in query.where),
-        window=duration(query.window),
+        window=query.window and duration(query.window),
         output=None if query.output is None else columns(query.output),
         inputs=tuple(stream(item) for item in query.inputs),
     )

@@ -17,22 +17,10 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from cepheid import expr as ex
+from cepheid import pattern as pt
 from cepheid.errors import PatternProblem
 from cepheid.expr import Aggregate, Attr, Expr, Over, Same, Whole
-from cepheid.pattern import (
-    Column,
-    Disj,
-    EventClass,
-    Kleene,
-    Neg,
-    Pattern,
-    Query,
-    Role,
-    always_bound,
-    roles,
-    subpatterns,
-    walk,
-)
+from cepheid.pattern import Column, EventClass, Kleene, Neg, Pattern, Query, roles
 
 _OPENING = "("
 """Begins the name of a group, which no label can have."""
@@ -48,7 +36,7 @@ class Repeated(Pattern):
 
 
 def has_groups(pattern: Pattern) -> bool:
-    return any(isinstance(node, Repeated) for node in walk(pattern))
+    return any(isinstance(node, Repeated) for node in pt.walk(pattern))
 
 
 # --- from the text ----------------------------------------------------------------------------------------------------
@@ -91,7 +79,7 @@ class Lifted(NamedTuple):
     groups: tuple[Group, ...] = ()
 
     @property
-    def variables(self) -> dict[str, Role]:
+    def variables(self) -> dict[str, pt.Role]:
         """The variables of the pattern and of its groups. Each of a group binds many events."""
         found = dict(roles(self.pattern))
         for group in self.groups:
@@ -121,8 +109,6 @@ def lifted(pattern: Pattern, text_of: Callable[[Pattern], str]) -> Lifted:
                 group = _group(node, taken, text_of)
                 found.append(group)
                 return group.kleene
-            case EventClass() | Kleene():
-                return node
             case Neg(item=Repeated(item=group_pattern)):
                 raise PatternProblem(
                     "a closure cannot be negated",
@@ -130,16 +116,14 @@ def lifted(pattern: Pattern, text_of: Callable[[Pattern], str]) -> Lifted:
                     expected="a group that must not occur",
                     hint=f"without the closure: !({text_of(group_pattern)})",
                 )
-            case Neg():
-                return replace(node, item=replaced(node.item))
             case _:
-                return replace(node, items=tuple(map(replaced, subpatterns(node))))  # type: ignore[call-arg]
+                return pt.with_subpatterns(node, replaced)
 
     return Lifted(replaced(pattern) if has_groups(pattern) else pattern, tuple(found))
 
 
 def _classes(pattern: Pattern) -> Iterator[EventClass]:
-    for node in walk(pattern):
+    for node in pt.walk(pattern):
         if isinstance(node, EventClass):
             yield node
         elif isinstance(node, Repeated):
@@ -153,7 +137,7 @@ def _group(node: Repeated, taken: set[str], text_of: Callable[[Pattern], str]) -
         count += 1
         var = f"{base}_{count}"
     taken.add(var)
-    branches = node.item.items if isinstance(node.item, Disj) else (node.item,)
+    branches = node.item.items if isinstance(node.item, pt.Disj) else (node.item,)
     inner = [lifted(branch, text_of) for branch in branches]
     groups = tuple(group for one in inner for group in one.groups)
     taken |= {group.var for group in groups}
@@ -259,7 +243,7 @@ def _require_bound(node: Attr, var: str, group: Group) -> None:
     """An occurrence has the attribute if each one of the branch binds the variable to one event."""
     for branch in group.branches:
         role = roles(branch).get(var)
-        if role is not None and not role.negated and not role.binds_many and var in always_bound(branch):
+        if role is not None and not role.negated and not role.binds_many and var in pt.always_bound(branch):
             return
     raise PatternProblem(
         f"`{ex.to_text(node)}`: not every occurrence of the group has one `{var}`",
@@ -276,7 +260,7 @@ def _count(node: Aggregate, group: Group) -> Expr:
         return replace(node, var=group.var, name=path.rpartition(".")[0])
     if any(role.binds_many for branch in group.branches for var, role in roles(branch).items() if var == node.var):
         return replace(node, var=group.var, name=path)
-    if len(group.branches) == 1 and node.var in always_bound(group.branches[0]):
+    if len(group.branches) == 1 and node.var in pt.always_bound(group.branches[0]):
         return replace(node, var=group.var)
     raise PatternProblem(
         f"`{ex.to_text(node)}`: not every occurrence of the group has a `{node.var}`",
@@ -314,7 +298,7 @@ def written(query: Query) -> Written:
         return Written(query)
     variables = {
         closure.item.var: {var for name in closure.item.types if name in groups for var in groups[name].roles}
-        for closure in walk(query.pattern)
+        for closure in pt.walk(query.pattern)
         if isinstance(closure, Kleene)
     }
 

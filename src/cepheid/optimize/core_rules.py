@@ -88,21 +88,6 @@ def core_text(pattern: Pattern) -> str:
             raise AssertionError(f"not a core operator: {type(pattern).__name__}")
 
 
-def with_parts(pattern: Pattern, change: Callable[[Pattern], Pattern]) -> Pattern:
-    """The operator with its operands changed."""
-    match pattern:
-        case pt.Filtered() | pt.Iteration() | pt.Timer():
-            return replace(pattern, item=change(pattern.item))
-        case pt.Next():
-            return replace(pattern, left=change(pattern.left), right=change(pattern.right))
-        case pt.Unless():
-            return replace(pattern, item=change(pattern.item), cancel=change(pattern.cancel))
-        case pt.Disj():
-            return replace(pattern, items=tuple(map(change, pattern.items)))
-        case _:
-            return pattern
-
-
 # --- union ------------------------------------------------------------------------------------------------------------
 
 
@@ -116,7 +101,7 @@ def flatten_unions(core: Pattern, given: CoreInput) -> Rewritten:
     """
 
     def flat(pattern: Pattern) -> Pattern:
-        found = with_parts(pattern, flat)
+        found = pt.with_subpatterns(pattern, flat)
         if not isinstance(found, pt.Disj) or not any(isinstance(item, pt.Disj) for item in found.items):
             return found
         inner = (item.items if isinstance(item, pt.Disj) else (item,) for item in found.items)
@@ -160,7 +145,7 @@ def lift_exceptions(core: Pattern, given: CoreInput) -> Rewritten:
                 notes.append(f"{core_text(kept)}: the exception stays, since another `;` awaits the result")
                 return kept
             return replace(right, item=replace(pattern, left=left, right=right.item))
-        return with_parts(pattern, lambda part: lifted(part, False))
+        return pt.with_subpatterns(pattern, lambda part: lifted(part, False))
 
     result = lifted(core, False)
     if result != core:
@@ -229,7 +214,7 @@ class Operand:
 
 def _regrouped(pattern: Pattern, given: CoreInput, notes: list[str]) -> Pattern:
     if not isinstance(pattern, pt.Next):
-        return with_parts(pattern, lambda part: _regrouped(part, given, notes))
+        return pt.with_subpatterns(pattern, lambda part: _regrouped(part, given, notes))
     chain = Chain.of(pattern, given, notes)
     if len(chain.operands) < 3:
         return chain.as_issued
@@ -272,7 +257,7 @@ class Chain:
         if first is not None:
             left = first.as_issued
         if isinstance(right, pt.Unless):
-            right = with_parts(right, lambda part: _regrouped(part, given, notes))
+            right = pt.with_subpatterns(right, lambda part: _regrouped(part, given, notes))
         rest = cls.of(right, given, notes) if isinstance(right, pt.Next) else None
         if rest is not None:
             right = rest.as_issued

@@ -257,24 +257,18 @@ def _with_predicates(
     def of(predicates: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(map(change, predicates))
 
-    def inner(part: Pattern) -> Pattern:
-        return _with_predicates(part, change, clock, of_items)
-
+    pattern = pt.with_subpatterns(pattern, lambda part: _with_predicates(part, change, clock, of_items))
     match pattern:
         case pt.Filtered():
-            return replace(pattern, item=inner(pattern.item), keep=of(pattern.keep))
+            return replace(pattern, keep=of(pattern.keep))
         case pt.Next():
-            left, right = inner(pattern.left), inner(pattern.right)
-            return replace(pattern, left=left, right=right, skip=of(pattern.skip), keep=of(pattern.keep))
+            return replace(pattern, skip=of(pattern.skip), keep=of(pattern.keep))
         case pt.Iteration():
             skip, keep = (tuple(map(of_items, predicates)) for predicates in (pattern.skip, pattern.keep))
-            return replace(pattern, item=inner(pattern.item), skip=of(skip), keep=of(keep))
+            return replace(pattern, skip=of(skip), keep=of(keep))
         case pt.Unless():
-            return replace(pattern, item=inner(pattern.item), cancel=inner(pattern.cancel), when=of(pattern.when))
-        case pt.Disj():
-            return replace(pattern, items=tuple(map(inner, pattern.items)))
-        case pt.Timer():
-            delay = pattern.delay if clock is None else _ticks(pattern.delay, clock)
-            return replace(pattern, item=inner(pattern.item), delay=delay)
+            return replace(pattern, when=of(pattern.when))
+        case pt.Timer() if clock is not None:
+            return replace(pattern, delay=_ticks(pattern.delay, clock))
         case _:
             return pattern
