@@ -4,7 +4,7 @@ A new function is a row here. `apply` is its definition, which the oracle runs. 
 says how in other expressions (`expands`), and every evaluator computes those. Any other function may have code for
 kernels and for Spark; without it, masks and RETURN call the definition (once for each distinct string), kernels read
 the value from a derived column, and Spark leaves the predicate to its workers. Functions that treat the families of
-numbers differently have a case of their own in `codegen/scalar.py`, `codegen/vector.py` and `spark/catalyst.py`.
+numbers differently have a case of their own in `codegen/operands.py`, `codegen/vector.py` and `spark/catalyst.py`.
 """
 
 from __future__ import annotations

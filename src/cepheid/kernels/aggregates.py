@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from cepheid.codegen.scalar import NULL, Term, is_null, whole_count
+from cepheid.codegen.operands import whole_count
+from cepheid.codegen.scalar import NULL, Term, is_null
 from cepheid.physical import Kind, kind_of
 from cepheid.runtime.numbers import HIGHEST, LOWEST
 from cepheid.types import UNKNOWN, Family, Type

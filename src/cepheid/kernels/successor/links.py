@@ -13,7 +13,8 @@ from itertools import combinations
 from typing import NamedTuple
 
 from cepheid import expr as ex
-from cepheid.codegen.scalar import Constants, Operand, Term, is_compilable, nearest_float, value
+from cepheid.codegen.operands import Operand, nearest_float
+from cepheid.codegen.scalar import Constants, Term, is_compilable, value
 from cepheid.expr import Aggregate, At, Attr, Expr
 from cepheid.kernels.successor.composites import Composite, Values
 from cepheid.kernels.successor.operators import Iteration, Operator, Union
