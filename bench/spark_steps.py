@@ -27,6 +27,7 @@ from cepheid.engine.prepare import RunOptions
 from cepheid.io.inputs import Columns
 from cepheid.lang import parse
 from cepheid.spark.batch import SparkBatch
+from cepheid.spark.description import notes
 
 ROW_GROUP = 65_536
 _CHUNK = 64 * ROW_GROUP
@@ -128,7 +129,7 @@ def spark_steps(quick: bool) -> Report:
                     sample.variant,
                     f"{sample.cpu:.2f} s of CPU, {sample.wall:.2f} s",
                     more,
-                    *batch.notes(),
+                    *notes(batch),
                     sep="\n  ",
                 )
             Path(path).unlink()

@@ -349,7 +349,7 @@ def explain(
     if session is not None or is_spark(events):
         is_analyzed = level == "analyze"
         batch = _spark_batch(query, parsed, events, columns, run_options, session, on_workers=is_analyzed)
-        notes = batch.analyzed() if is_analyzed else batch.notes() if level == "plan" and format == "text" else []
+        notes = _spark_notes(batch, is_analyzed) if is_analyzed or (level == "plan" and format == "text") else []
         text = _explained(batch.prepared, "plan" if is_analyzed else level, format)
         if not notes or not isinstance(text, Explained):
             return text
@@ -419,6 +419,12 @@ def _spark_batch(
         require_workers(opened.frame.sparkSession)
     source = opened.for_query(query, options.time_unit)
     return SparkBatch(_prepared(source_text, query, source, options), source, partitions)
+
+
+def _spark_notes(batch: SparkBatch, is_analyzed: bool) -> list[str]:
+    from cepheid.spark.description import analyzed, notes  # lazily: Spark takes seconds to load
+
+    return analyzed(batch) if is_analyzed else notes(batch)
 
 
 def _prepared(source_text: str | Query, query: Query, source: SourceDescription, options: RunOptions) -> Prepared:

@@ -24,6 +24,7 @@ from cepheid.io.inputs import Columns
 from cepheid.io.source import TableSource
 from cepheid.lang import parse
 from cepheid.spark.acquiring import candidates, why_not
+from cepheid.spark.description import notes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,7 +87,7 @@ def test_few_rows_are_moved(spark: SparkSession, tmp_path: Path) -> None:
         counts = batch.counted()
         assert counts is not None
         moved[way] = counts
-        assert any("in steps: the 30 events of `r`" in note for note in batch.notes()) == (way == "steps")
+        assert any("in steps: the 30 events of `r`" in note for note in notes(batch)) == (way == "steps")
     assert moved["scan"].moved == 19_999 and moved["scan"].decoded == 20
     assert moved["steps"].moved < moved["scan"].moved / 40
     assert moved["steps"].decoded <= 20
@@ -134,17 +135,17 @@ def test_cost_decides_over_files(spark: SparkSession, tmp_path: Path, monkeypatc
     from cepheid.acquire import scan_cost
     from cepheid.api import _spark_batch
     from cepheid.engine.prepare import RunOptions
-    from cepheid.spark import batch as spark_batch
+    from cepheid.spark import tasks
 
     monkeypatch.setattr(scan_cost, "JOB", 1e5)
-    monkeypatch.setattr(spark_batch, "_FEW_ROWS", 0)
+    monkeypatch.setattr(tasks, "_FEW_ROWS", 0)
     path = str(tmp_path / "events.parquet")
     pq.write_table(table(), path, row_group_size=1_000)
     for window, expected in ((40, True), (60_000, False)):
         query = f"PATTERN Often o ; Rare r WHERE o.id = r.id WITHIN {window}"
         batch = _spark_batch(query, parse(query), path, Columns(), RunOptions(), spark).acquired()
         assert (batch.steps is not None) == expected
-        assert any("one scan, not steps" in note for note in batch.notes()) != expected
+        assert any("one scan, not steps" in note for note in notes(batch)) != expected
 
 
 def test_known_rates_decide(spark: SparkSession) -> None:

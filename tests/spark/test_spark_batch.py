@@ -36,6 +36,7 @@ from cepheid.optimize.distribution import Keyed, Sliced, Undivided
 from cepheid.optimize.lower import lower
 from cepheid.semantics import evaluate
 from cepheid.spark.batch import SparkBatch
+from cepheid.spark.description import notes
 from cepheid.spark.file_schema import spark_schema
 from cepheid.spark.source import SparkInput, SparkSource
 from cepheid.spark.worker import SLICE
@@ -430,7 +431,7 @@ def test_workers_read_parquet(
     plan = plan_of(job.matches())
     assert "FileScan" not in plan
     assert ("Exchange" in plan) == (partitions is not None)
-    assert ("one task reads the files" in job.notes()[0]) == (partitions is None)
+    assert ("one task reads the files" in notes(job)[0]) == (partitions is None)
     assert numbers(job.matches()) == oracle(query, rows)
 
 

@@ -21,7 +21,7 @@ from cepheid.io.files import open_files
 from cepheid.io.inputs import Columns, Input
 from cepheid.lang import parse
 from cepheid.physical import REFERENCE
-from cepheid.spark import batch
+from cepheid.spark import tasks
 from cepheid.spark.batch import run_files
 
 pytestmark = pytest.mark.spark
@@ -60,7 +60,7 @@ SCRIPTS = 6
 def divided_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets Spark divide files of any size."""
     for name in ("_FEW_ROWS", "_LEAST_DIVIDED", "_LEAST_PER_TASK"):
-        monkeypatch.setattr(batch, name, 1 if name == "_LEAST_PER_TASK" else 0)
+        monkeypatch.setattr(tasks, name, 1 if name == "_LEAST_PER_TASK" else 0)
 
 
 def test_random_compositions_over_frames_and_files_give_the_local_matches(

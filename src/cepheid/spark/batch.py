@@ -52,12 +52,12 @@ from cepheid.spark.reading import (
     ReadCounts,
     ReadTask,
     ReadTimes,
-    read_text,
 )
 from cepheid.spark.session import session
 from cepheid.spark.shapes import flat, long
 from cepheid.spark.source import SparkSource, file_source
 from cepheid.spark.summaries import MergeTask, SummaryTask, merged
+from cepheid.spark.tasks import Tasks
 from cepheid.spark.worker import (
     BUCKET,
     MASKS,
@@ -73,7 +73,6 @@ from cepheid.spark.worker import (
     WholeTask,
     spark_types,
 )
-from cepheid.spark.workers import is_remote, parallelism
 from cepheid.streaming.failures import worker_error
 
 Batches = Iterator[pa.RecordBatch]
@@ -82,17 +81,7 @@ Task = TypeVar("Task", KernelTask, WholeTask)
 REASON = "reject_reason"
 """The column with the reason why a row is not an event."""
 
-_LARGEST_PARTITION = 128 << 20
-_LEAST_DIVIDED = 1 << 20
-"""Bytes of input below which one task ends before several have started."""
-_FEW_ROWS = 2_000_000
-"""Rows of files that one task reads and matches in less time than a shuffle takes."""
 _LONGEST_RANGE = 1 << 62
-_LEAST_PER_TASK = 8 << 20
-"""Bytes of input below which another task costs more than it saves."""
-_TASKS_PER_CORE = 2
-_UNKNOWN_SIZE = 1 << 60
-"""Bytes that no input has: Spark's estimate for rows of unknown size, such as those of `createDataFrame` on 4.1."""
 _SHARES_PER_CORE = 4
 """Row groups contain different numbers of relevant events; smaller shares balance them."""
 _READ_OTHERWISE = frozenset("*.`")
@@ -155,6 +144,10 @@ class SparkBatch:
     def session(self) -> SparkSession:
         return self.source.frame.sparkSession
 
+    @property
+    def tasks(self) -> Tasks:
+        return Tasks(self.source, self.partitions)
+
     def acquired(self) -> SparkBatch:
         """The query over the rows around its rarest events, if it runs in steps."""
         if self.steps is not None or self.scans is not None:
@@ -169,9 +162,9 @@ class SparkBatch:
         if files is None:
             wanted = is_wanted(self.prepared, self.source)
             return replace(self, steps=steps_of(self.prepared, self.source)) if wanted else self
-        if option is None and self._is_small(files):
+        if option is None and self.tasks.one_reads(files):
             return self
-        names = self._names_of_whole() if self._is_merged else self._names(gatherer_for(self._shipped))
+        names = self._names_of_whole() if self.is_merged else self._names(gatherer_for(self._shipped))
         others = {self.source.columns.type, *self.source.columns.times}
         read = self._reading(files, [])
         columns = len({*names, *read.needed} - others)
@@ -199,7 +192,7 @@ class SparkBatch:
         files = self.source.files
         if files is None or self.is_whole or self._is_fed:
             return None
-        names = self._names_of_whole() if self._is_merged else self._names(gatherer_for(self._shipped))
+        names = self._names_of_whole() if self.is_merged else self._names(gatherer_for(self._shipped))
         return self._counted(self._reading(files, names), with_events=False)[1]
 
     def matches(self) -> DataFrame:
@@ -207,7 +200,7 @@ class SparkBatch:
             acquired = self.acquired()
             if acquired is not self:
                 return acquired.matches()
-        if self._is_merged:
+        if self.is_merged:
             events, whole = self._by_rows()
             partials = _mapped(events, SummaryTask(whole), from_arrow_schema(SummaryTask(whole).schema))
             return merged(partials).mapInArrow(MergeTask(whole), self._declared(whole))
@@ -231,61 +224,11 @@ class SparkBatch:
         files = self.source.files
         if files is None or not isinstance(files.reader, CsvReader):
             return self.source.frame.withColumn(REASON, self.source.reject_reason).filter(column(REASON).isNotNull())
-        reads_rows = self.is_whole or self._is_fed or self._is_merged
+        reads_rows = self.is_whole or self._is_fed or self.is_merged
         names = self._names_of_whole() if reads_rows else self._names(gatherer_for(self._shipped))
         read = self._reading(files, names)
         task = CsvRejects(files.reader, read.shares, tuple(read.needed), self.source.columns, REASON)
         return self._by_shares(read).mapInArrow(task, f"{PATH} string, {LINE} string, {REASON} string")
-
-    def analyzed(self) -> list[str]:
-        """How the work is divided, and what was read of the files."""
-        batch = self.acquired()
-        read = batch.counted()
-        if read is None:
-            raise NotAvailable(
-                "level `analyze` of this query on Spark: only what workers read of files is counted",
-                expected="a path or table of Parquet files, and a query without others",
-                hint="analyze a sample outside Spark: `explain(query, df.limit(100_000).toArrow(), ...)`",
-            )
-        return [*batch.notes(), read_text("actual", read)]
-
-    def notes(self) -> list[str]:
-        """How the work is divided, and why not further."""
-        return [*self._notes_on_steps(), *self._notes_on_tasks()]
-
-    def _notes_on_steps(self) -> list[str]:
-        if self.steps is not None:
-            return self.steps.notes()
-        if self.scans is not None:
-            return [f"one scan, not steps: {self.scans}"]
-        option = self.prepared.plan.options.get(OPTION)
-        if self.is_whole or option == SCAN or why_not(self.prepared, self.source) is not None:
-            return []
-        files = self.source.files
-        if option == STEPS or (files is None and is_wanted(self.prepared, self.source)):
-            return ["in steps: the rarest events first, then the rows around them"]
-        if files is None or self._is_small(files):
-            return []
-        return ["in steps or in one scan: a sample of the row groups decides"]
-
-    def _notes_on_tasks(self) -> list[str]:
-        files = self.source.files
-        if files is not None and not self.is_whole and self._is_small(files):
-            return [f"one task reads the files and evaluates them: {files.rows:,} rows are too few to divide"]
-        match self.distribution:
-            case Keyed(attributes=attributes):
-                divided = f"shuffled by {', '.join(attributes)}; every task evaluates all keys of its partition at once"
-            case Sliced(before, after):
-                clock = self.prepared.clock
-                back = f" and {clock.length(before)} before" if before else ""
-                divided = f"time is cut into slices; each also sees {clock.length(after)} after it{back}"
-            case Undivided(reason):
-                divided = f"one task sees all events: {reason}"
-        dropped = "irrelevant events are dropped first" if may_drop(self.prepared.plan) else None
-        merging = "each task summarises its matches, and one task merges the summaries" if self._is_merged else None
-        is_reference = self.prepared.plan.evaluator == REFERENCE
-        oracle = "the reference evaluator runs inside that task" if is_reference else None
-        return [note for note in (divided, dropped, merging, oracle) if note is not None]
 
     def _declared(self, task: KernelTask | WholeTask) -> StructType:
         """The schema for Spark. Fields of an event that are never null (its time, a type that the mask implies, a key)
@@ -328,7 +271,7 @@ class SparkBatch:
         return any(TYPE in names for names in shown_columns(prepared, as_text=True).values())
 
     @property
-    def _is_merged(self) -> bool:
+    def is_merged(self) -> bool:
         """Whether each task summarises its matches."""
         return self.prepared.query.summarizes and not self.is_whole
 
@@ -340,7 +283,7 @@ class SparkBatch:
         frame = frame.withColumn(POSITION, F.monotonically_increasing_id())
         if self.prepared.query.summarizes:
             frame = frame.unionByName(_no_event(frame))
-        return in_one_partition(frame, self._input_bytes()), task
+        return self.tasks.in_one(frame), task
 
     @property
     def _is_fed(self) -> bool:
@@ -455,7 +398,7 @@ class SparkBatch:
         return EventColumns(self.source.frame.schema, self.source.type_column, self.prepared.plan.lacks)
 
     def _shuffled(self, frame: DataFrame) -> tuple[DataFrame, Slices | None]:
-        count = self._task_count()
+        count = self.tasks.count
         match self.distribution:
             case Keyed() as key if count > 1:
                 return frame.repartition(count, *(c for c in self._key_columns(key) if c is not None)), None
@@ -463,14 +406,14 @@ class SparkBatch:
                 slices = self._slices(wanted, count)
                 if slices is not None:
                     return self._sliced(frame, slices), slices
-        return in_one_partition(frame, self._input_bytes()), None
+        return self.tasks.in_one(frame), None
 
     # --- files that workers read --------------------------------------------------------------------------------------
 
     def _from_files(self, files: StoredFiles, names: Sequence[str], task: Task) -> tuple[DataFrame, Task]:
         """Small files are read by the task that matches them; others by shares, and shuffled."""
-        is_small = self._is_small(files)
-        count = 1 if is_small else self._task_count()
+        is_small = self.tasks.one_reads(files)
+        count = 1 if is_small else self.tasks.count
         slices = None
         if isinstance(self.distribution, Sliced) and count > 1:
             times = files.times or self._times(self._reading(files, []))
@@ -498,7 +441,7 @@ class SparkBatch:
             schema=self.source.schema,
             names=tuple(names),
             reader=files.reader,
-            shares=tuple(files.shares(self._tasks(files.size, _SHARES_PER_CORE))),
+            shares=tuple(files.shares(self.tasks.of_size(files.size, _SHARES_PER_CORE))),
             distribution=self.distribution,
             partitions=partitions,
             slices=slices,
@@ -551,35 +494,6 @@ class SparkBatch:
         sliced = frame.withColumn(SLICE, F.explode(numbers))
         return sliced.repartitionById(slices.count, column(SLICE))
 
-    # --- the number of tasks ------------------------------------------------------------------------------------------
-
-    def _task_count(self) -> int:
-        if self.partitions is not None:
-            return self.partitions
-        size = self._input_bytes()
-        if size < _LEAST_DIVIDED:
-            return 1
-        if size >= _UNKNOWN_SIZE:
-            return self._tasks(_TASKS_PER_CORE * _LEAST_PER_TASK, _TASKS_PER_CORE)
-        most = max(int(self.session.conf.get("spark.sql.shuffle.partitions") or 200), 1)
-        return max(min(-(-size // _LARGEST_PARTITION), most), self._tasks(size, _TASKS_PER_CORE))
-
-    def _is_small(self, files: StoredFiles) -> bool:
-        return self.partitions is None and files.rows <= _FEW_ROWS and files.size <= _LARGEST_PARTITION
-
-    def _tasks(self, size: int, most_per_core: int) -> int:
-        """At least one for each core, and several where the input is large."""
-        cores = parallelism(self.session)
-        return max(min(size // _LEAST_PER_TASK, most_per_core * cores), cores)
-
-    def _input_bytes(self) -> int:
-        """The size of the files, or Spark's estimate."""
-        if self.source.files is not None:
-            return self.source.files.size
-        if is_remote(self.session):
-            return _UNKNOWN_SIZE
-        return int(str(self.source.frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
-
 
 def _mapped(events: DataFrame, task: Callable[[Batches], Batches], declared: StructType) -> DataFrame:
     """The output of a task for each partition."""
@@ -593,8 +507,3 @@ def _no_event(frame: DataFrame) -> DataFrame:
     """A row that is not an event: a summary of no matches needs a partition to be made in."""
     nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in frame.schema if field.name != POSITION]
     return frame.sparkSession.range(1).select(*nulls, F.lit(NO_EVENT).cast("long").alias(POSITION))
-
-
-def in_one_partition(frame: DataFrame, size: int) -> DataFrame:
-    """All rows in one partition. A large input is still read by all cores."""
-    return frame.repartition(1) if size >= _LEAST_DIVIDED else frame.coalesce(1)
