@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from cepheid.app import warm_up
+from cepheid.datasets import synthetic
+
 FIRST_QUERY = """
 import cepheid
 from cepheid.datasets import stock, synthetic
@@ -34,3 +37,12 @@ def test_after_set_up_a_query_compiles_no_more_than_itself(tmp_path: Path) -> No
     before = helpers(tmp_path)
     run("-c", FIRST_QUERY, kernels="of the user")
     assert before and helpers(tmp_path) == before
+
+
+def test_set_up_does_not_report_that_its_queries_find_nothing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(warm_up, "_one_of_each", lambda: [("EVENT SEQ(E1, E2) WITHIN 0", synthetic(10, 20, (5,)))])
+    warm_up.warm_up()  # a warning of this package is an error in tests
+    output = capfd.readouterr()
+    assert output.out == "" and "no match" not in output.err

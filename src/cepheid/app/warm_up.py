@@ -6,6 +6,7 @@ kernels if their directory is not writable (`runtime/code_cache`).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from rich.progress import track
 
 from cepheid.api import match
 from cepheid.datasets import stock, synthetic
+from cepheid.errors import CepheidWarning
 
 _EVENTS = 30_000
 """Enough events that no kernel is interpreted."""
@@ -36,8 +38,10 @@ def _one_of_each() -> Iterator[tuple[str | dict[str, str], pa.Table]]:
 
 def warm_up() -> None:
     queries = list(_one_of_each())
-    for query, events in track(queries, "Compiling shared helpers", console=Console(stderr=True)):
-        match(query, events)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CepheidWarning)  # matches are not the purpose
+        for query, events in track(queries, "Compiling shared helpers", console=Console(stderr=True)):
+            match(query, events)
 
 
 if __name__ == "__main__":
