@@ -339,7 +339,8 @@ def explain(
         planned = _deployed(query, events, dialect, columns, run_options)
         if planned is None:
             raise InputProblem("the iterator of events is empty, so the columns are unknown", expected="one batch")
-        return explain_deployment(planned[0], format)
+        written = (Written(str(name), text, dialect) for name, text in query.items())
+        return explain_deployment(planned[0], written, format)
     level = level or ("query" if events is None else "plan")
     if level not in LEVELS:
         raise InputProblem(f"unknown level `{shown(level)}`", expected=f"one of {listing(LEVELS)}")

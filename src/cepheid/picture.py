@@ -4,6 +4,7 @@ pixels wide at most, every label has lines of its own, and long labels are wrapp
 from __future__ import annotations
 
 import html
+import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -67,8 +68,8 @@ def document(explanation: Explanation) -> str:
 
 
 def automaton_picture(automaton: Automaton) -> str:
-    drawn = _automaton(automaton)
     """For a page, where SVG needs no namespace."""
+    drawn = _automaton(automaton)
     return _svg(drawn.elements, drawn.height).rstrip()
 
 
@@ -191,5 +192,11 @@ def _state(x: int, y: int, name: str, *, is_final: bool) -> Iterator[str]:
     if is_final:
         yield f'<circle cx="{x}" cy="{y}" r="{_RADIUS + 4}" fill="none" stroke="{_INK}"/>'
     yield f'<circle cx="{x}" cy="{y}" r="{_RADIUS}" fill="{_PAPER}" stroke="{_INK}"/>'
-    short = name if len(name) <= 6 else name[:5] + "…"
-    yield _text(x, y + 4, short, "middle")
+    yield _text(x, y + 4, _shortened(name), "middle")
+
+
+def _shortened(name: str) -> str:
+    """The name of a state in six characters. States of a closure differ in the index, which is not cut off."""
+    index = re.search(r"\[\w\]$", name)
+    end = index.group() if index else ""
+    return name if len(name) <= 6 else f"{name[: 5 - len(end)]}…{end}"

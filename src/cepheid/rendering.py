@@ -118,7 +118,7 @@ def _numbered(tree: Node) -> Iterator[tuple[int, int | None, str]]:
 
 
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1c2530; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 75rem; margin: 1rem auto; padding: 0 1rem; color: #1c2530; }
 ul { list-style: none; padding-left: 1.3rem; border-left: 1px solid #c9d3dd; margin: 0 0 0 .3rem; }
 li { padding: .1rem 0; } h1 { font-size: 1.3rem; } h2 { font-size: 1.1rem; }
 table { border-collapse: collapse; } td, th { border: 1px solid #c9d3dd; padding: .2rem .6rem; text-align: left; }

@@ -103,3 +103,9 @@ def test_hostile_labels_stay_text_and_are_wrapped() -> None:
 def test_graphviz_labels_are_wrapped() -> None:
     for label in re.findall(r'label="((?:[^"\\]|\\.)*)"', render_dot(EVIL)):
         assert all(len(line.replace("\\\\", "\\").replace('\\"', '"')) <= 36 for line in re.split(r"(?<!\\)\\n", label))
+
+
+def test_states_with_long_names_show_their_index() -> None:
+    query = "PATTERN SEQ(A+ measurement[], B measured) WHERE skip_till_next_match(measurement[], measured) { [k] }"
+    shown = assert_readable(cepheid.explain(query, format="svg"))
+    assert {"me…[1]", "me…[i]", "measu…"} <= set(shown)

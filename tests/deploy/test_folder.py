@@ -96,6 +96,10 @@ def test_the_plan_shows_what_is_shared(folder: Path) -> None:
     assert "evaluated alone, it uses other queries: twice" in text
     table = datasets.cards(100)
     queries = {"one": RULE.format(1), "two": RULE.format(2)}
-    assert cepheid.explain(queries, table, format="svg").startswith("<svg")
+    picture = cepheid.explain(queries, table, format="svg")
+    assert picture.startswith("<svg") and "-- one" in picture and "-- two" in picture  # with the texts of the queries
+    many = {f"rule{number}": RULE.format(number) for number in range(25)}
+    page = cepheid.explain(many, table, format="html")
+    assert "-- rule19\n" in page and "-- rule20\n" not in page and "-- and 5 more" in page
     equal = {"a": "EVENT SEQ(t a, t b) WITHIN 5", "b": "EVENT SEQ(t x, t y) WITHIN 5 RETURN x.acc AS acc"}
     assert "equal queries, evaluated once" in cepheid.explain(equal, table)

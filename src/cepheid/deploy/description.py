@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
-from cepheid.deploy.deployment import Deployment, FamilyGroup, Operator
+from cepheid.deploy.deployment import Deployment, FamilyGroup, Operator, Written
 from cepheid.explanation import Explained, rendered
 from cepheid.picture import Explanation, Node
 
-_MOST_NAMES = 8
+_MOST_NAMES, _MOST_TEXTS = 8, 20
 
 
-def explain_deployment(deployment: Deployment, format: str = "text") -> Explained:
-    """The description of a deployment, as text or picture."""
-    return rendered(Explanation(describe(deployment)), format)
+def explain_deployment(deployment: Deployment, queries: Iterable[Written], format: str = "text") -> Explained:
+    """The description of a deployment, as text or picture. A picture shows the text of the first queries."""
+    texts = [f"-- {query.name}\n{query.text.strip()}" for query in islice(queries, _MOST_TEXTS)]
+    if len(deployment.names) > _MOST_TEXTS:
+        texts.append(f"-- and {len(deployment.names) - _MOST_TEXTS} more")
+    return rendered(Explanation(describe(deployment), text="\n\n".join(texts)), format)
 
 
 def describe(deployment: Deployment) -> Node:

@@ -133,7 +133,7 @@ def deploy_command(
         typer.echo(explain_placing(placed, format), nl=False)
         return
     if plan_only:
-        typer.echo(explain_deployment(deployment, format), nl=False)
+        typer.echo(explain_deployment(deployment, queries.values(), format), nl=False)
         return
     with report.progress("matching", source.count) as progress:
         tables = run(deployment, source, shape=output_shape, progress=progress)
