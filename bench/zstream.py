@@ -23,8 +23,8 @@ from cepheid.engine.adaptation import stepper_for
 from cepheid.engine.prepare import RunOptions, prepare
 from cepheid.events import Clock
 from cepheid.io import frames
+from cepheid.io.event_columns import for_kernel
 from cepheid.io.inputs import Columns
-from cepheid.io.source import for_kernel
 from cepheid.lang import parse
 from cepheid.optimize.adapt import Adaptive, plan_text
 from cepheid.optimize.stats import from_arrow

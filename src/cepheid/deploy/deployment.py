@@ -37,8 +37,9 @@ from cepheid.engine.prepare import Prepared, RunOptions, bound_query, prepare
 from cepheid.engine.query_text import require_settled_classes
 from cepheid.errors import CepheidError, InputProblem, shown
 from cepheid.expr import Aggregate, Attr, Compare, Const, Expr, OccursWithin, Whole
+from cepheid.io.event_columns import readable_schema
 from cepheid.io.rows import ROW
-from cepheid.io.source import SourceDescription, readable_schema
+from cepheid.io.source import SourceDescription
 from cepheid.kernels.family.event_bits import WORD
 from cepheid.lang import AUTO, parse, to_text
 from cepheid.optimize.lower import lowered_query

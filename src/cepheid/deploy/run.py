@@ -19,8 +19,9 @@ from cepheid.engine.run import read_by_plan
 from cepheid.engine.shapes import EVENTS
 from cepheid.engine.stepping import PIECE, Stepper
 from cepheid.errors import NotAvailable
+from cepheid.io.event_columns import for_kernel
 from cepheid.io.rows import TIME, RecentRows, Rows
-from cepheid.io.source import Source, columns_read, for_kernel
+from cepheid.io.source import Source, columns_read
 from cepheid.runtime.kernel import END_OF_TIME, Positions
 
 

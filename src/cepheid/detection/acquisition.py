@@ -44,9 +44,9 @@ from cepheid.detection.source_filter import columns_of, filters_of
 from cepheid.engine.prepare import Prepared, RunOptions, prepare
 from cepheid.engine.run import output_schema, run
 from cepheid.errors import InputProblem, listing
+from cepheid.io.event_columns import ticks_of
 from cepheid.io.event_log import Traffic
 from cepheid.io.rows import in_ticks
-from cepheid.io.source import ticks_of
 from cepheid.pattern import Query
 
 UNCERTAIN = "uncertain"

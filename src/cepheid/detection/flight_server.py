@@ -21,9 +21,9 @@ from pyarrow import flight
 from cepheid.acquire.requests import Answer, Request
 from cepheid.detection.source_filter import Filters
 from cepheid.errors import CepheidError, InputProblem, shown
+from cepheid.io.event_columns import ticks_of
 from cepheid.io.flight_messages import DESCRIBE, answer_metadata, description_bytes, filters_of_bytes, request_of
 from cepheid.io.growing_log import GrowingLog
-from cepheid.io.source import ticks_of
 
 MAX_EVENTS = 100_000
 """Events in one message: an answer with more is split."""

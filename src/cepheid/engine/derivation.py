@@ -30,9 +30,10 @@ from cepheid.engine.splicing import Selected, Splice, joined_batches
 from cepheid.engine.stepping import Stepper
 from cepheid.errors import Explosion
 from cepheid.events import HISTORY
+from cepheid.io.event_columns import for_kernel, one_type
 from cepheid.io.rejects import Reject
 from cepheid.io.rows import ROW, START, TIME, TYPE, RecentRows, Rows
-from cepheid.io.source import Source, columns_read, for_kernel, one_type
+from cepheid.io.source import Source, columns_read
 from cepheid.kernels.registry import kernel_for
 from cepheid.optimize.distribution import may_drop
 from cepheid.pattern import Kleene, Query, walk

@@ -22,8 +22,9 @@ from cepheid.errors import InputProblem, NotAvailable, PatternProblem, did_you_m
 from cepheid.events import START, Clock, Schema
 from cepheid.explanation import Feed
 from cepheid.graph import InputNode, Node, ProjectionNode, QueryNode, graph_of, is_composed
+from cepheid.io.event_columns import readable_schema
 from cepheid.io.inputs import Columns
-from cepheid.io.source import SourceDescription, clock_of, readable_schema, schema_of
+from cepheid.io.source import SourceDescription, clock_of, schema_of
 from cepheid.io.times import unit_of
 from cepheid.kernels.registry import EVALUATORS, SWITCHING, kernel_for, require_known_options
 from cepheid.lang import declaration_text, to_text

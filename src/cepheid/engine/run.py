@@ -27,9 +27,10 @@ from cepheid.engine.summary import PartialSummary, Summary, merged_row, part_of,
 from cepheid.errors import NotAvailable
 from cepheid.expr import Whole
 from cepheid.graph import is_composed
+from cepheid.io.event_columns import for_kernel
 from cepheid.io.rows import INPUT_ROW, ROW, TYPE, Rows
 from cepheid.io.sinks import Objects
-from cepheid.io.source import Source, columns_read, for_kernel
+from cepheid.io.source import Source, columns_read
 from cepheid.kernels.any_runs.compact_store import ROW as NODE_ROW
 from cepheid.kernels.any_runs.lazy_matches import Compressed, LazyKernel
 from cepheid.kernels.successor.failures import shows_failures

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from cepheid.codegen.encoder import Encoder
 from cepheid.engine.observation import Observer
+from cepheid.io.event_columns import for_kernel
 from cepheid.io.rows import TIME, TYPE
-from cepheid.io.source import SourceDescription, columns_read, for_kernel
+from cepheid.io.source import SourceDescription, columns_read
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.physical import Plan
 

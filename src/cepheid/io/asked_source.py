@@ -15,8 +15,8 @@ import pyarrow as pa
 from cepheid.acquire.intervals import BEGINNING
 from cepheid.acquire.models import Model, Poisson, fitted
 from cepheid.acquire.requests import Answer, Request
+from cepheid.io.event_columns import ticks_of
 from cepheid.io.event_log import EventLog
-from cepheid.io.source import ticks_of
 
 PROTOCOL = 1
 """The version of the protocol. Base and source must have the same."""

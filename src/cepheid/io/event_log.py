@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from cepheid.acquire.intervals import BEGINNING, END
 from cepheid.acquire.requests import Answer, Request
+from cepheid.io.event_columns import in_stream_order, ticks_of, types_column
 from cepheid.io.inputs import Columns
-from cepheid.io.source import in_stream_order, ticks_of, types_column
 from cepheid.runtime.kernel import Array
 
 Keep = Callable[[pa.RecordBatch], pa.RecordBatch]

@@ -19,18 +19,7 @@ import pyarrow.compute as pc
 
 from cepheid.errors import shown
 from cepheid.events import EMPTY_SCHEMA, UNTYPED, Schema, epoch_unit
-from cepheid.io.formats import expand, format_named
-from cepheid.io.formats.columnar import ColumnFormat, column_format
-from cepheid.io.formats.text import TextFormat, without_collecting
-from cepheid.io.inputs import Columns, Input
-from cepheid.io.refusals import rejects_of
-from cepheid.io.rejects import Reject, no_time, no_type
-from cepheid.io.row_reader import read_events, row_source
-from cepheid.io.rows import START, TIME, RecentRows, aligned, as_json, is_moment, python_values, row_dicts
-from cepheid.io.source import (
-    BATCH,
-    Attributes,
-    Source,
+from cepheid.io.event_columns import (
     in_stream_order,
     is_time,
     one_type,
@@ -44,6 +33,15 @@ from cepheid.io.source import (
     with_epochs,
     with_type_and_time,
 )
+from cepheid.io.formats import expand, format_named
+from cepheid.io.formats.columnar import ColumnFormat, column_format
+from cepheid.io.formats.text import TextFormat, without_collecting
+from cepheid.io.inputs import Columns, Input
+from cepheid.io.refusals import rejects_of
+from cepheid.io.rejects import Reject, no_time, no_type
+from cepheid.io.row_reader import read_events, row_source
+from cepheid.io.rows import START, TIME, RecentRows, aligned, as_json, is_moment, python_values, row_dicts
+from cepheid.io.source import BATCH, Attributes, Source
 from cepheid.io.times import LAST_TIME, MixedTimes, fraction_unit, out_of_range
 from cepheid.runtime.kernel import Array
 

@@ -15,13 +15,14 @@ import pyarrow as pa
 from cepheid.errors import InputProblem, shown
 from cepheid.events import EMPTY_SCHEMA, Schema, timestamp
 from cepheid.io.decoding import decoded, decoded_schema
+from cepheid.io.event_columns import readable_type, require_time_column
 from cepheid.io.files import FileSource, TextFile
 from cepheid.io.formats.text import formatted_time, iso_times, timestamps
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.merged import merged, open_inputs, without_rows
 from cepheid.io.rejects import reject_hint
 from cepheid.io.rows import one_batch
-from cepheid.io.source import BatchSource, Source, TableSource, readable_type, require_time_column
+from cepheid.io.source import BatchSource, Source, TableSource
 from cepheid.io.times import NO_TIME, time_hint
 
 Convert = Callable[[pa.Schema, Iterator[pa.RecordBatch]], Any]

@@ -14,9 +14,9 @@ from cepheid.acquire.intervals import BEGINNING, END
 from cepheid.acquire.requests import Answer, Request
 from cepheid.errors import InputProblem, shown
 from cepheid.io.asked_source import Description, Kept, described
+from cepheid.io.event_columns import ticks_of
 from cepheid.io.event_log import EventLog, Keep, Stored, Traffic
 from cepheid.io.inputs import Columns
-from cepheid.io.source import ticks_of
 
 _PARTS = 64
 """Appended parts of a type after which they are joined."""

@@ -15,20 +15,12 @@ import pyarrow as pa
 
 from cepheid.errors import InputProblem, shown
 from cepheid.events import EMPTY_SCHEMA, NANOSECONDS, Clock, Schema
+from cepheid.io.event_columns import EPOCH_TIMESTAMP, in_stream_order, with_type_and_time
 from cepheid.io.files import open_files
 from cepheid.io.inputs import PLAIN_TEXT, Columns, Input
 from cepheid.io.rejects import Reject
 from cepheid.io.rows import ROW, START, TIME, TYPE, RecentRows, aligned, is_moment
-from cepheid.io.source import (
-    EPOCH_TIMESTAMP,
-    JSON,
-    Attributes,
-    Source,
-    TableSource,
-    clock_of,
-    in_stream_order,
-    with_type_and_time,
-)
+from cepheid.io.source import JSON, Attributes, Source, TableSource, clock_of
 from cepheid.io.stream_rows import plain_schema
 from cepheid.io.times import LAST_TIME, MixedTimes, unit_of
 from cepheid.runtime.kernel import Array

@@ -20,13 +20,14 @@ import pyarrow as pa
 
 from cepheid.errors import shown
 from cepheid.events import EMPTY_SCHEMA, MICROSECONDS, UNTYPED, Event, Schema, complete, infer_schema
+from cepheid.io.event_columns import other_kind_of_start
 from cepheid.io.formats import BrokenRow, Format, expand, format_named
 from cepheid.io.formats.text import EXACT, without_collecting
 from cepheid.io.inputs import DEFAULT_COLUMNS, Columns, Input
 from cepheid.io.nested import value_of
 from cepheid.io.rejects import Malformed, Reject, after_end
 from cepheid.io.rows import ROW, START, TIME, TYPE
-from cepheid.io.source import JSON, TableSource, other_kind_of_start
+from cepheid.io.source import JSON, TableSource
 from cepheid.io.times import LAST_TIME, MixedTimes, TimeKind, event_time, fraction_unit
 from cepheid.io.values import event_type, flatten_read, misfit, typed_values
 from cepheid.types import BOOLEAN, FLOAT, INTEGER, STRING, UNKNOWN, to_arrow, type_of, united

@@ -18,12 +18,13 @@ import pyarrow as pa
 from cepheid import expr as ex
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import TIMESTAMP_CLOCK, Clock, Schema
+from cepheid.io.event_columns import require_time_column
 from cepheid.io.files import EventFile, column_file, open_files, scan
 from cepheid.io.formats import expand, format_named, known_format
 from cepheid.io.formats.columnar import ColumnFormat, column_format
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.rows import ROW, is_moment
-from cepheid.io.source import JSON, Attributes, Source, clock_of, require_time_column
+from cepheid.io.source import JSON, Attributes, Source, clock_of
 from cepheid.io.stream_rows import FILE, NUMBER, Read, StreamLayout, file_name, plain_type, reject, reject_rows
 from cepheid.pattern import Query, queries_of, types_named
 

@@ -18,10 +18,11 @@ import pyarrow.compute as pc
 
 from cepheid.errors import shown
 from cepheid.events import UNTYPED, Clock
+from cepheid.io.event_columns import starts_in_time, why_no_start
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import no_time, no_type, shown_value
 from cepheid.io.rows import ROW, as_json, in_ticks
-from cepheid.io.source import JSON, Attributes, starts_in_time, why_no_start
+from cepheid.io.source import JSON, Attributes
 from cepheid.io.times import LAST_TIME, TimeKind, not_whole, out_of_range
 from cepheid.runtime.kernel import Array
 from cepheid.types import from_arrow

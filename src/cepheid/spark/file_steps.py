@@ -21,10 +21,11 @@ from cepheid.codegen.masks import masks
 from cepheid.detection.partials import Asked
 from cepheid.engine.prepare import Prepared, RunOptions, prepare
 from cepheid.engine.run import run_matches
+from cepheid.io.event_columns import starts_of, ticks_of
 from cepheid.io.formats.columnar import ColumnPart
 from cepheid.io.rows import TYPE
 from cepheid.io.shares import Footers, StoredFiles
-from cepheid.io.source import columns_read, starts_of, ticks_of
+from cepheid.io.source import columns_read
 from cepheid.optimize.distribution import Distribution, Keyed
 from cepheid.pattern import Conj, EventClass, Seq, Strategy, partition_attributes
 from cepheid.physical import attributes_in

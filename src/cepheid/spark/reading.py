@@ -19,12 +19,13 @@ from cepheid.codegen.columns import attribute, number_array, types_of
 from cepheid.codegen.masks import derived_column, masks
 from cepheid.codegen.typed_columns import Strings
 from cepheid.events import UNTYPED
+from cepheid.io.event_columns import is_time, one_type, starts_in_time, ticks_of, types_column, why_no_start
 from cepheid.io.formats.csv import CsvReader, ParsedLines, RejectedLine
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import no_time
 from cepheid.io.rows import TYPE, aligned, in_ticks, one_batch
 from cepheid.io.shares import Footers, OpenedPart, Part, ShareReader
-from cepheid.io.source import columns_read, is_time, one_type, starts_in_time, ticks_of, types_column, why_no_start
+from cepheid.io.source import columns_read
 from cepheid.io.times import not_whole, out_of_range
 from cepheid.optimize.distribution import Distribution, Keyed, may_drop
 from cepheid.physical import Plan

@@ -22,6 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from cepheid.errors import InputProblem, shown
 from cepheid.events import MICROSECONDS, NANOSECONDS, UNTYPED, epoch_unit
+from cepheid.io.event_columns import require_time_column, schema_with_epochs
 from cepheid.io.files import ColumnFile, EventFile, FileSource, TextFile
 from cepheid.io.formats import format_of
 from cepheid.io.formats.columnar import stored_columns
@@ -31,7 +32,7 @@ from cepheid.io.inputs import Columns, Input
 from cepheid.io.merged import MERGED_START, MERGED_TIME
 from cepheid.io.rejects import after_end, no_start, no_time
 from cepheid.io.shares import MOST_FILES, StoredFile, StoredFiles
-from cepheid.io.source import Attributes, Source, require_time_column, schema_with_epochs
+from cepheid.io.source import Attributes, Source
 from cepheid.io.storage import is_readable
 from cepheid.io.times import LAST_TIME, fraction_unit, not_whole, out_of_range
 from cepheid.pattern import EventClass, Query, durations, queries_of, types_named, walk

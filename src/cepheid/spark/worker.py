@@ -22,18 +22,9 @@ from cepheid.engine.positions import MatchPositions, intervals, position_columns
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.run import output_schema, run
 from cepheid.engine.stepping import PIECE, Stepper
+from cepheid.io.event_columns import in_stream_order, readable, starts_of, ticks_of, types_column
 from cepheid.io.rows import START, TIME, WholeTable, one_batch
-from cepheid.io.source import (
-    BATCH,
-    Source,
-    TableSource,
-    columns_read,
-    in_stream_order,
-    readable,
-    starts_of,
-    ticks_of,
-    types_column,
-)
+from cepheid.io.source import BATCH, Source, TableSource, columns_read
 from cepheid.kernels.registry import kernel_for
 from cepheid.physical import REFERENCE
 from cepheid.runtime.kernel import Array, Positions

@@ -30,8 +30,8 @@ from cepheid.engine.prepare import Prepared
 from cepheid.engine.stepping import Stepper
 from cepheid.engine.summary import Summary, merged_row, part_of
 from cepheid.errors import Explosion
+from cepheid.io.event_columns import readable
 from cepheid.io.rows import START, TIME, Rows
-from cepheid.io.source import readable
 from cepheid.optimize.adapt import Switch, horizon, same_work
 from cepheid.optimize.distribution import may_drop
 from cepheid.pattern import negatives

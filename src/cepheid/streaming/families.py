@@ -12,9 +12,9 @@ import pyarrow as pa
 from cepheid.codegen.columns import types_of
 from cepheid.deploy.family_run import Families, FamilyRun, RuleMatches, SavedFamilies
 from cepheid.engine.positions import MatchPositions
+from cepheid.io.event_columns import types_column
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import TYPE, Rows
-from cepheid.io.source import types_column
 from cepheid.kernels.family.event_bits import WORD
 from cepheid.runtime.kernel import END_OF_TIME, Array
 from cepheid.streaming.compact import read_numbers, read_parts, write_numbers, write_parts

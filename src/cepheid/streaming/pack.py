@@ -14,8 +14,8 @@ from cepheid.codegen.columns import attribute, types_of
 from cepheid.codegen.masks import masks
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.spread import input_types
+from cepheid.io.event_columns import readable_rows, starts_of, types_column, with_type_and_time
 from cepheid.io.rows import TIME, TYPE, in_ticks, one_batch
-from cepheid.io.source import readable_rows, starts_of, types_column, with_type_and_time
 from cepheid.io.stream_rows import Read
 from cepheid.runtime.kernel import Array
 from cepheid.streaming.ahead import Newest

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from cepheid.io.event_columns import types_column, with_type_and_time
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import ROW, START, TIME
-from cepheid.io.source import types_column, with_type_and_time
 from cepheid.io.stream_files import StreamFiles
 from cepheid.io.stream_rows import FILE, NUMBER, Read, accepted
 from cepheid.runtime.kernel import Array

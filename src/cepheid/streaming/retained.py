@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cepheid.io.event_columns import types_column
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import START, TIME, TYPE, Rows
-from cepheid.io.source import types_column
 from cepheid.runtime.kernel import Array
 
 

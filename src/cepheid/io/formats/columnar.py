@@ -20,11 +20,12 @@ import pyarrow.dataset as ds
 from cepheid import expr as ex
 from cepheid.errors import InputProblem, shown
 from cepheid.io.decoding import decoded, decoded_schema, require_distinct_names
+from cepheid.io.event_columns import EPOCH_TIMESTAMP, epoch_timestamps, readable_rows, readable_schema
 from cepheid.io.formats import RawRow, format_named, require_times
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import as_json, one_batch, plain, row_dicts
 from cepheid.io.shares import Footers, OpenedPart, Part, StoredFile, StoredFiles
-from cepheid.io.source import BATCH, EPOCH_TIMESTAMP, epoch_timestamps, readable_rows, readable_schema
+from cepheid.io.source import BATCH
 from cepheid.io.storage import open_file
 from cepheid.io.stream_rows import (
     FILE,

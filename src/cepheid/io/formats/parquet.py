@@ -10,8 +10,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from cepheid.io.decoding import decoded
+from cepheid.io.event_columns import is_time, readable_rows, ticks_of
 from cepheid.io.formats.columnar import Chunk, ColumnFormat, OpenedColumns
-from cepheid.io.source import BATCH, is_time, readable_rows, ticks_of
+from cepheid.io.source import BATCH
 from cepheid.io.storage import storage
 
 
