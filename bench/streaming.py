@@ -24,7 +24,7 @@ from bench.report import Benchmark, Column, Report
 from bench.spark import counted, cpu_of, measured, running
 from cepheid.datasets import synthetic
 from cepheid.spark.stream import RunningStream
-from cepheid.streaming.bucket import Bucket
+from cepheid.streaming import bucket_state
 from cepheid.streaming.bucket_context import BucketContext
 from cepheid.streaming.compact import read_arrays
 from cepheid.streaming.plan import StreamPlan
@@ -204,7 +204,7 @@ def _live_bytes(session: SparkSession, work: Path, plan: StreamPlan) -> int:
     context, live = BucketContext(plan), 0
     states = session.read.format("statestore").load(str(work / "checkpoint")).select("value.groupState.s")
     for row in states.collect():
-        bucket = Bucket.load(context, bytes(row["s"]))
+        bucket = bucket_state.load(context, bytes(row["s"]))
         live += bucket.rows.table.nbytes + bucket.waiting.nbytes
         for number, (memory, _) in bucket.memory.items():
             kernel = context.kernel(number, plan.queries[number].prepared.plan)

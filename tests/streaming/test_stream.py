@@ -32,6 +32,7 @@ from cepheid.lang import parse
 from cepheid.runtime.kernel import END_OF_TIME
 from cepheid.spark.bucket_groups import group_numbers, spark_hashes
 from cepheid.spark.stream import buckets_of
+from cepheid.streaming import bucket_state
 from cepheid.streaming import state as stream_state
 from cepheid.streaming.bucket import Bucket
 from cepheid.streaming.bucket_context import BucketContext
@@ -396,27 +397,27 @@ def test_eql_says_what_its_stream_retains_for_ever() -> None:
 def saved() -> tuple[BucketContext, bytes]:
     context = BucketContext(planned(QUERIES[0]))
     bucket = Bucket.new(context, 0)
-    return context, bucket.save()
+    return context, bucket_state.save(bucket)
 
 
 def test_a_state_of_another_query_is_refused() -> None:
     _, data = saved()
     with pytest.raises(InputProblem, match="another query"):
-        Bucket.load(BucketContext(planned(QUERIES[1])), data)
+        bucket_state.load(BucketContext(planned(QUERIES[1])), data)
 
 
 def test_a_damaged_state_is_refused() -> None:
     context, data = saved()
     for broken in (b"", b"CEPH", data[:20], b"x" + data[1:]):
         with pytest.raises(InputProblem, match="damaged"):
-            Bucket.load(context, broken)
+            bucket_state.load(context, broken)
 
 
 def test_a_state_of_another_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     context, data = saved()
     monkeypatch.setattr(stream_state, "STATE_FORMAT", 99)
     with pytest.raises(InputProblem, match=f"format {STATE_FORMAT}"):
-        Bucket.load(context, data)
+        bucket_state.load(context, data)
 
 
 def checkpoint(directory: Path) -> Checkpoint:

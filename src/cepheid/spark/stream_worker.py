@@ -17,6 +17,7 @@ from pyspark import TaskContext
 from cepheid.runtime.kernel import END_OF_TIME
 from cepheid.spark.bucket_groups import bucket_of, group_numbers
 from cepheid.spark.worker import settle_memory, together
+from cepheid.streaming import bucket_state
 from cepheid.streaming.ahead import Jump, Newest
 from cepheid.streaming.bucket import Bucket
 from cepheid.streaming.bucket_context import BucketContext
@@ -146,13 +147,13 @@ class Step:
             ahead = max([ahead, *map(int, frame["ahead"])])
         before = state.get[0] if state.exists else None
         number = bucket_of(key[0], plan.all_buckets)
-        bucket = Bucket.new(context, number) if before is None else Bucket.load(context, before)
+        bucket = Bucket.new(context, number) if before is None else bucket_state.load(context, before)
         watermark = plan.time.watermark(state.getCurrentWatermarkMs())
         arrived = [read_rows(block, context.packed_schema) for block in blocks[_EVENTS]]
         output = bucket.step(arrived, watermark, ahead)
         after = b""
         if not bucket.is_empty:
-            after = bucket.save()
+            after = bucket_state.save(bucket)
             if after != before:
                 state.update((after,))
         elif before is not None:
@@ -196,7 +197,7 @@ class Drain:
         context = self.version.context
         for batch in batches:
             for data in batch.column(0).to_pylist():
-                bucket = Bucket.load(context, data)
+                bucket = bucket_state.load(context, data)
                 rows = [*output_rows(bucket.step([], END_OF_TIME)), state_row(bucket.number, 0, None, 0)]
                 columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
                 arrays = [pa.array(c, f.type) for c, f in zip(columns, _OUTPUT_ARROW, strict=True)]

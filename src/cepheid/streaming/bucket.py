@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,15 +37,14 @@ from cepheid.pattern import negatives
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import END_OF_TIME, Array, Positions
 from cepheid.streaming import graph_state
-from cepheid.streaming import state as stream_state
 from cepheid.streaming.adaptation import Adapted, rearranged
 from cepheid.streaming.bucket_context import BucketContext
-from cepheid.streaming.compact import read_arrays, read_rows, write_arrays, write_rows
+from cepheid.streaming.compact import read_arrays, write_arrays
 from cepheid.streaming.families import StreamGroup
 from cepheid.streaming.order import by_time, settled
 from cepheid.streaming.outputs import first_positions
 from cepheid.streaming.pack import joined
-from cepheid.streaming.plan import StreamPlan, StreamQuery, state_schema, with_schema
+from cepheid.streaming.plan import StreamPlan, StreamQuery
 from cepheid.streaming.retained import RetainedRows
 
 
@@ -510,65 +508,6 @@ class Bucket:
         return not (
             has_rows or self.memory or self.stopped or self.families or self.output_counts or self.dropped or sums_up
         )
-
-    def save(self) -> bytes:
-        rows, waiting = self.rows.table, self.waiting
-        oldest = [column[0].as_py() for column in [rows.column(TIME)] if len(column)]
-        if waiting.num_rows:
-            oldest.append(pc.min(waiting.column(TIME)).as_py())
-        numbers = sorted(self.memory)
-        names = {number: query.id for number, query in self.queries}
-        header: dict[str, Any] = {
-            "fingerprint": self.context.fingerprint,
-            "bucket": self.number,
-            "watermark": self.watermark,
-            "last": self.last,
-            "first": self.rows.first,
-            "columns": self.context.retained_schema.names,
-            "outputs": {names[number]: count for number, count in self.output_counts.items()},
-            "queries": [names[number] for number in numbers],
-            "plans": {names[number]: adapted.to_data() for number, adapted in self.adapted.items()},
-            "dropped": {names[number]: sorted(keys) for number, keys in self.dropped.items()},
-            "summaries": {names[number]: summary.to_data() for number, summary in self.summaries.items()},
-            "stopped": [names[number] for number in sorted(self.stopped)],
-            "waiting": waiting.num_rows,
-            "retained": rows.num_rows,
-            "oldest": min(oldest, default=None),
-        }
-        memory = [part for number in numbers for part in self.memory[number]]
-        return stream_state.write(header, [write_rows(waiting), write_rows(rows), self.families, *memory])
-
-    @classmethod
-    def load(cls, context: BucketContext, data: bytes) -> Bucket:
-        """The state of queries that are no longer there is dropped; that of new ones begins here."""
-        saved = stream_state.read(data, context.fingerprint)
-        header, (waiting, rows, families, *memory) = saved.header, saved.parts
-        plan, number = context.plan, header["bucket"]
-        schema = state_schema(header["columns"], plan.reader.schema)
-        known = {plan.queries[n].id: n for n in plan.sharing(number)}
-        of = {name: {known[key]: data for key, data in header[name].items() if key in known} for name in _BY_QUERY}
-        retained = RetainedRows(
-            with_schema(read_rows(rows, schema), context.retained_schema), header["first"], plan.reader.columns
-        )
-        return cls(
-            context,
-            number,
-            with_schema(read_rows(waiting, schema), context.retained_schema),
-            retained,
-            header["watermark"],
-            header["last"],
-            of["outputs"],
-            {known[q]: (memory[2 * i], memory[2 * i + 1]) for i, q in enumerate(header["queries"]) if q in known},
-            {n: Adapted.of_data(plan.queries[n].prepared, data) for n, data in of["plans"].items()},
-            dropped={n: set(keys) for n, keys in of["dropped"].items()},
-            stopped={known[name] for name in header.get("stopped", ()) if name in known},
-            families=families if plan.group_of(number) is not None else b"",
-            summaries={n: Summary.of_data(plan.queries[n].prepared.query, d) for n, d in of["summaries"].items()},
-        )
-
-
-_BY_QUERY = ("outputs", "plans", "dropped", "summaries")
-"""The parts of the header that are by query."""
 
 
 # --- keys and limits --------------------------------------------------------------------------------------------------

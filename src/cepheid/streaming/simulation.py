@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from cepheid.optimize.adapt import Switch
 from cepheid.runtime.kernel import END_OF_TIME
+from cepheid.streaming import bucket_state
 from cepheid.streaming.ahead import Jump
 from cepheid.streaming.bucket import Bucket
 from cepheid.streaming.bucket_context import BucketContext
@@ -87,7 +88,7 @@ class Simulation:
         last = self.states.keys() | self.plan.summing if watermark == END_OF_TIME else set()
         for number in sorted(called | last):
             data = self.states.pop(number, None)
-            bucket = Bucket.new(context, number) if data is None else Bucket.load(context, data)
+            bucket = Bucket.new(context, number) if data is None else bucket_state.load(context, data)
             came = [packet for packet in arrived if packet.bucket == number]
             ahead = [self.plan.time.watermark_after(packet.latest, self.plan.delay) for packet in came]
             output = bucket.step(
@@ -104,7 +105,7 @@ class Simulation:
             out.dropped.extend(reason for _, reason in output.dropped)
             out.switches.extend((self.plan.queries[query].name, switch) for query, switch in output.switches)
             if not bucket.is_empty:
-                self.states[number] = bucket.save()
+                self.states[number] = bucket_state.save(bucket)
         self.sizes.append(sum(map(len, self.states.values())))
         latest = [packet.latest for packet in arrived if packet.latest is not None]
         if latest:
