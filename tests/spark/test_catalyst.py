@@ -23,7 +23,7 @@ from cepheid.io.source import flat_fields
 from cepheid.lang import parse
 from cepheid.physical import Bit
 from cepheid.spark.catalyst import EventColumns
-from cepheid.spark.catalyst_numbers import OutsideCatalyst
+from cepheid.spark.catalyst_values import OutsideCatalyst
 from cepheid.types import from_arrow
 
 pytestmark = pytest.mark.spark

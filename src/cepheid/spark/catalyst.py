@@ -27,19 +27,22 @@ from cepheid import expr as ex
 from cepheid.expr import Expr
 from cepheid.functions import FUNCTIONS, digits_of
 from cepheid.physical import Bit, Plan
-from cepheid.spark.catalyst_numbers import (
+from cepheid.spark.catalyst_values import (
     ARITHMETIC,
     COMPARE,
     LARGEST,
     LEAST,
+    MICROSECONDS_A_DAY,
     OutsideCatalyst,
+    cast,
     compare_with_float,
+    double,
     float_arithmetic,
     integer_arithmetic,
     not_nan,
     remainder,
     rescalable,
-    time_text,
+    rounded,
 )
 from cepheid.types import BINARY, BOOLEAN, LONG_DIGITS, STRING, Family, Type, is_rounded
 
@@ -47,7 +50,6 @@ _LONG_DIGITS = 19
 """The digits of a 64-bit integer."""
 _ABS_DIGITS = 34
 """Spark's `abs` rounds decimals of more digits."""
-_MICROSECONDS_A_DAY = 86_400_000_000
 _EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
 _CONDITIONS = (ex.Compare, ex.In, ex.Like, ex.Contains, ex.IsNull, ex.And, ex.Or, ex.Not, ex.Filter)
 
@@ -70,7 +72,7 @@ def ticks(of: Column, kind: T.DataType) -> Column:
         case T.TimestampNTZType():
             return F.timestamp_diff("MICROSECOND", F.expr(_EPOCH), of)
         case T.DateType():
-            return F.unix_date(of).cast("long") * F.lit(_MICROSECONDS_A_DAY)
+            return F.unix_date(of).cast("long") * F.lit(MICROSECONDS_A_DAY)
         case T.DayTimeIntervalType():
             return F.timestamp_diff("MICROSECOND", F.expr(_EPOCH), F.expr(_EPOCH) + of)
         case _:
@@ -355,13 +357,8 @@ class EventColumns:
         return F.lit(None).cast("long") if expr.type.family is Family.UNSIGNED else self._value(expr)
 
     def _double(self, expr: Expr) -> Column:
-        """The nearest float of a number; of a decimal, its digits as an integer divided by a power of ten."""
-        if expr.type.family is Family.DECIMAL:
-            if not expr.type.is_short:
-                raise OutsideCatalyst
-            digits = self._value(expr) * F.lit(Decimal(10**expr.type.scale))
-            return digits.cast("long").cast("double") / F.lit(10.0**expr.type.scale)
-        return self._value(expr).cast("double")
+        """The nearest float of a number."""
+        return double(self._value(expr), expr.type)
 
     def _arithmetic(self, op: str, left: Expr, right: Expr, result: Type) -> Column:
         if _is_null_literal(left) or _is_null_literal(right):
@@ -402,7 +399,7 @@ class EventColumns:
             result: Column = function.spark(F, *map(self._value, expr.args))
             return result
         if expr.fn.startswith(ex.CAST):
-            return self._cast(expr.args[0], expr.type)
+            return cast(self._value(expr.args[0]), expr.args[0].type, expr.type)
         of = expr.args[0]
         family = of.type.family
         is_whole = family is Family.INTEGER or of.type.is_time
@@ -422,12 +419,12 @@ class EventColumns:
                 whole = getattr(F, expr.fn)(value).cast("double")
                 return F.when(F.abs(value) < 2.0**62, whole).otherwise(value)
             case "floor" | "ceil" if family is Family.DECIMAL:
-                rounded: Column = getattr(F, expr.fn)(self._value(of))
-                return rounded.try_cast(T.DecimalType(expr.type.precision, expr.type.scale))
+                whole_decimal: Column = getattr(F, expr.fn)(self._value(of))
+                return whole_decimal.try_cast(T.DecimalType(expr.type.precision, expr.type.scale))
             case ex.CASE:
                 return self._case(expr)
             case "round":
-                return self._rounded(of, digits_of(expr.args), expr.type)
+                return rounded(self._value(of), of.type, digits_of(expr.args), expr.type)
             case "sqrt" if of.type.is_number:
                 value = self._double(of)
                 return F.when(value >= 0, F.sqrt(value))
@@ -461,55 +458,6 @@ class EventColumns:
                 raise OutsideCatalyst
             case _:
                 return self._value(expr)
-
-    def _rounded(self, of: Expr, digits: int, kind: Type) -> Column:
-        """By the definition: Spark rounds the decimal text of a float."""
-        value = self._value(of)
-        match of.type.family:
-            case Family.INTEGER if digits >= 0:
-                return value
-            case Family.DECIMAL if of.type.precision >= 38:
-                raise OutsideCatalyst  # Spark fails where the rounded number has a digit more
-            case Family.DECIMAL if digits >= 0:
-                return F.round(value, min(digits, of.type.scale)).try_cast(T.DecimalType(kind.precision, kind.scale))
-            case Family.FLOAT:
-                factor = F.lit(10.0 ** abs(digits))
-                scaled = value * factor if digits >= 0 else value / factor
-                size = F.abs(scaled)
-                # These give 64-bit integers; beyond those every double is whole.
-                lower = F.when(size < 2.0**52, F.floor(size)).cast("double")
-                nearest = (lower + F.when(size - lower >= 0.5, 1.0).otherwise(0.0)) * F.signum(scaled)
-                result = nearest / factor if digits >= 0 else nearest * factor
-                return F.when(size < 2.0**52, result).otherwise(value)
-            case _:
-                raise OutsideCatalyst
-
-    def _cast(self, of: Expr, kind: Type) -> Column:
-        family = of.type.family
-        match kind.family:
-            case Family.DECIMAL if family in (Family.INTEGER, Family.DECIMAL):
-                return self._value(of).try_cast(T.DecimalType(kind.precision, kind.scale))
-            case same if same is family:
-                return self._value(of)
-            case Family.INTEGER if family is Family.FLOAT:
-                value = self._value(of)
-                return F.when((value >= -(2.0**63)) & (value < 2.0**63), value).cast("long")
-            case Family.INTEGER if family is Family.BOOLEAN:
-                return self._value(of).cast("long")
-            case Family.FLOAT if family in (Family.INTEGER, Family.DECIMAL):
-                return self._double(of)
-            case Family.STRING if family in (Family.INTEGER, Family.BOOLEAN):
-                return self._value(of).cast("string")
-            case Family.STRING if family in (Family.DATE, Family.TIMESTAMP):
-                return time_text(self._value(of), family is Family.DATE)
-            case Family.BOOLEAN if family in (Family.INTEGER, Family.FLOAT):
-                return self._value(of) != 0
-            case Family.TIMESTAMP if family is Family.DATE:
-                return self._value(of)
-            case Family.DATE if family is Family.TIMESTAMP:
-                return self._value(of) - F.pmod(self._value(of), F.lit(_MICROSECONDS_A_DAY))
-            case _:
-                raise OutsideCatalyst
 
 
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType, T.DayTimeIntervalType)

@@ -1,4 +1,4 @@
-"""Arithmetic and comparison of numbers, and the text of times, as Catalyst expressions. Undefined arithmetic is null,
+"""Arithmetic, comparison, rounding and conversion of values as Catalyst expressions. Undefined arithmetic is null,
 whether Spark's ANSI mode is on or off."""
 
 from __future__ import annotations
@@ -11,7 +11,11 @@ from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
+from cepheid.types import Family, Type
+
+MICROSECONDS_A_DAY = 86_400_000_000
 LEAST, LARGEST = -(2**63), 2**63 - 1
 COMPARE: dict[str, Callable[[Any, Any], Column]] = {"=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 ARITHMETIC: dict[str, Callable[[Any, Any], Column]] = {"+": add, "-": sub, "*": mul, "/": truediv}
@@ -86,3 +90,62 @@ def time_text(count: Column, is_date: bool) -> Column:
         digits = F.rtrim(F.lpad(of_second.cast("string"), 6, "0"), F.lit("0"))
         text = F.concat(text, F.lit(" "), clock, F.when(of_second == 0, "").otherwise(F.concat(F.lit("."), digits)))
     return F.when((count >= F.lit(_FIRST)) & (count < F.lit(_BEYOND)), text)
+
+
+def double(value: Column, kind: Type) -> Column:
+    """The nearest float of a number; of a decimal, its digits as an integer divided by a power of ten."""
+    if kind.family is not Family.DECIMAL:
+        return value.cast("double")
+    if not kind.is_short:
+        raise OutsideCatalyst
+    digits = value * F.lit(Decimal(10**kind.scale))
+    return digits.cast("long").cast("double") / F.lit(10.0**kind.scale)
+
+
+def rounded(value: Column, kind: Type, digits: int, result: Type) -> Column:
+    """By the definition: Spark rounds the decimal text of a float."""
+    match kind.family:
+        case Family.INTEGER if digits >= 0:
+            return value
+        case Family.DECIMAL if kind.precision >= 38:
+            raise OutsideCatalyst  # Spark fails where the rounded number has a digit more
+        case Family.DECIMAL if digits >= 0:
+            return F.round(value, min(digits, kind.scale)).try_cast(T.DecimalType(result.precision, result.scale))
+        case Family.FLOAT:
+            factor = F.lit(10.0 ** abs(digits))
+            scaled = value * factor if digits >= 0 else value / factor
+            size = F.abs(scaled)
+            # These give 64-bit integers; beyond those every double is whole.
+            lower = F.when(size < 2.0**52, F.floor(size)).cast("double")
+            nearest = (lower + F.when(size - lower >= 0.5, 1.0).otherwise(0.0)) * F.signum(scaled)
+            unscaled = nearest / factor if digits >= 0 else nearest * factor
+            return F.when(size < 2.0**52, unscaled).otherwise(value)
+        case _:
+            raise OutsideCatalyst
+
+
+def cast(value: Column, kind: Type, result: Type) -> Column:
+    family = kind.family
+    match result.family:
+        case Family.DECIMAL if family in (Family.INTEGER, Family.DECIMAL):
+            return value.try_cast(T.DecimalType(result.precision, result.scale))
+        case same if same is family:
+            return value
+        case Family.INTEGER if family is Family.FLOAT:
+            return F.when((value >= -(2.0**63)) & (value < 2.0**63), value).cast("long")
+        case Family.INTEGER if family is Family.BOOLEAN:
+            return value.cast("long")
+        case Family.FLOAT if family in (Family.INTEGER, Family.DECIMAL):
+            return double(value, kind)
+        case Family.STRING if family in (Family.INTEGER, Family.BOOLEAN):
+            return value.cast("string")
+        case Family.STRING if family in (Family.DATE, Family.TIMESTAMP):
+            return time_text(value, family is Family.DATE)
+        case Family.BOOLEAN if family in (Family.INTEGER, Family.FLOAT):
+            return value != 0
+        case Family.TIMESTAMP if family is Family.DATE:
+            return value
+        case Family.DATE if family is Family.TIMESTAMP:
+            return value - F.pmod(value, F.lit(MICROSECONDS_A_DAY))
+        case _:
+            raise OutsideCatalyst
