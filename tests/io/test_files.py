@@ -103,6 +103,21 @@ def test_a_json_file_may_hold_one_array(tmp_path: Path) -> None:
     assert loaded.rejects == [Reject(str(tmp_path / "e.json"), 3, "not a JSON object", "5")]
 
 
+def test_a_json_file_may_be_a_document_that_holds_the_events(tmp_path: Path) -> None:
+    """Such as those of AWS CloudTrail. The other members describe the document."""
+    for indent in (None, 1):
+        records = [{"ts": 1, "tags": [{"k": 1}]}, {"ts": 2, "tags": []}] * 2
+        text = json.dumps({"version": "1", "Records": records, "regions": ["eu"]}, indent=indent)
+        assert [e.end for e in load(tmp_path / "e.json", text).events] == [1, 1, 2, 2]
+        one = json.dumps({"ts": 5, "tags": [{"k": 1}]}, indent=indent)  # an event with an array
+        assert [e.end for e in load(tmp_path / "e.json", one).events] == [5]
+    two = json.dumps({"a": [{"ts": 1}], "b": [{"ts": 2}]})
+    assert [reject.reason for reject in load(tmp_path / "e.json", two).rejects] == ["no time: `ts` is missing"]
+    # A line that is an object by itself is no event of a large document either.
+    text = '{"Records": [\n' + '{"ts": 1, "v": "x"},\n' * 60_000 + '{"ts": 2, "v": "y"}\n]}'
+    assert len(load(tmp_path / "e.json", text).events) == 60_001
+
+
 def test_directories_and_globs(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "part-1.jsonl").write_text(lines({"ts": 1}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pandas as pd
@@ -121,6 +122,9 @@ def test_times_in_other_formats_in_json_lines_and_tables(tmp_path: Path) -> None
         ({"encoding": "klingon"}, "is not an encoding"),
         ({"time_format": "%H:%M"}, "has no day"),
         ({"time_format": "%d.%m.%Y %Q"}, "is not a format of times"),
+        ({"time_format": "%d.%m.%Y %H:%M %Z"}, "the name of a zone, which may mean several offsets"),
+        ({"time_format": "dd.MM.yyyy HH:mm:ss"}, "in directives it is %d.%m.%Y %H:%M:%S"),
+        ({"time_format": "ISO"}, "times of ISO 8601 and integers since 1970 need no format"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, str], message: str) -> None:
@@ -135,13 +139,41 @@ def test_options_that_cannot_be(options: dict[str, str], message: str) -> None:
         ("12/31/2024 11:59 PM", "%m/%d/%Y %I:%M %p"),
         ("31/12/2024 23:59:01", "%d/%m/%Y %H:%M:%S"),
         ("2024/12/31", "%Y/%m/%d"),
+        ("31/Dec/2024:23:59:01 +0200", "%d/%b/%Y:%H:%M:%S %z"),
+        ("Tue, 31 Dec 2024 23:59:01 GMT", "%a, %d %b %Y %H:%M:%S GMT"),
+        ("12/31/2024 23:59:01.250000", "%m/%d/%Y %H:%M:%S.%f"),
+        ("31-Dec-2024 23:59:01,250", "%d-%b-%Y %H:%M:%S,%f"),
+        ("Dec 31 2024 23:59", "%b %d %Y %H:%M"),
+        ("Tue Dec 31 23:59:01 +0000 2024", "%a %b %d %H:%M:%S %z %Y"),
+        ("Dec 31, 2024 11:59:01 PM", "%b %d, %Y %I:%M:%S %p"),
     ],
 )
 def test_the_hint_names_the_format(tmp_path: Path, time: str, format: str) -> None:
-    (tmp_path / "a.csv").write_text(f"type,ts\nA,{time}\n")
+    (tmp_path / "a.csv").write_text(f'type,ts\nA,"{time}"\n')
     arguments = ["run", "--query", "EVENT SEQ(A a, A b)", "--input", tmp_path / "a.csv"]
     assert f"--time-format '{format}';" in cepheid(*arguments).stderr
     assert lines(cepheid(*arguments, "--time-format", format)) == []
+
+
+def test_offsets_of_times_in_another_format(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("type,ts\nA,01/Mar/2024:10:00:00 +0200\nB,01/Mar/2024:08:00:30 +0000\n")
+    events = Input(str(tmp_path / "a.csv"), time_format="%d/%b/%Y:%H:%M:%S %z")
+    found = match("EVENT SEQ(A a, B b) RETURN b.ts - a.ts AS took", events)
+    assert found["took"].to_pylist() == [timedelta(seconds=30)]
+
+
+@pytest.mark.parametrize(
+    ("time", "hint"),
+    [
+        ("03/04/2024 07:00", "(or '%d/%m/%Y %H:%M', if the day comes first)"),
+        ("03-04-2024", "(or '%m-%d-%Y', if the month comes first)"),
+        ("07:00:00", "it has no day; add a day to the column first"),
+        ("May 06 07:00:00", "it has no year; add a year to the column first"),
+    ],
+)
+def test_hints_for_times_that_say_too_little(tmp_path: Path, time: str, hint: str) -> None:
+    (tmp_path / "a.csv").write_text(f"type,ts\nA,{time}\n")
+    assert hint in cepheid("run", "--query", "EVENT SEQ(A a, A b)", "--input", tmp_path / "a.csv").stderr
 
 
 def test_another_encoding_is_named(tmp_path: Path) -> None:

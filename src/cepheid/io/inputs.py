@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -232,15 +232,45 @@ def _require_encoding(name: str) -> None:
         raise InputProblem(f"`{shown(name)}` is not an encoding of text", expected="utf-8, latin-1, cp1252, utf-16 ...")
 
 
+_LETTERS = {
+    "yyyy": "%Y", "YYYY": "%Y", "yy": "%y", "MMM": "%b", "MM": "%m", "M": "%m", "dd": "%d", "DD": "%d", "d": "%d",
+    "HH": "%H", "hh": "%I", "mm": "%M", "ss": "%S", "SSSSSS": "%f", "SSS": "%f", "a": "%p", "XXX": "%z", "Z": "%z",
+}  # fmt: skip
+
+
+def _as_directives(format: str) -> str | None:
+    """A format in the letters of Java, Spark and Excel (`dd.MM.yyyy HH:mm`) in directives. None if it is no such."""
+    parts = re.findall(r"[A-Za-z]+|[^A-Za-z]+", format.replace("'T'", "T"))
+    written = [_LETTERS.get(part, part) if part.isalpha() and part != "T" else part for part in parts]
+    directives = "".join(written)
+    is_known = {"%d", "%m"} <= set(written) or {"%d", "%b"} <= set(written)
+    return f"in directives it is {shown(directives)}" if is_known else None
+
+
 def _require_time_format(format: str) -> None:
     """Refuses a format that does not give a day, or that Python does not know."""
-    moment = datetime(2031, 12, 23, 17, 48, 59)
+    if "%" not in format:
+        raise InputProblem(
+            f"`{shown(format)}` is not a format of times",
+            expected=_TIME_FORMAT,
+            hint=_as_directives(format) or "times of ISO 8601 and integers since 1970 need no format",
+        )
+    if "%Z" in format.replace("%%", ""):
+        raise InputProblem(
+            f"the format of times `{shown(format)}` has the name of a zone, which may mean several offsets",
+            expected="%z for an offset such as +0200, or the word itself, such as %H:%M UTC",
+        )
+    moment = datetime(2031, 12, 23, 17, 48, 59, tzinfo=UTC)
     try:
         parsed = datetime.strptime(moment.strftime(format), format)
     except ValueError as problem:
         raise InputProblem(f"`{shown(format)}` is not a format of times: {problem}", expected=_TIME_FORMAT) from None
     if parsed.replace(tzinfo=None).date() != moment.date():
-        raise InputProblem(f"the format of times `{shown(format)}` has no day, month or year", expected=_TIME_FORMAT)
+        raise InputProblem(
+            f"the format of times `{shown(format)}` has no day, month or year",
+            expected=_TIME_FORMAT,
+            hint="times of a day need their day: join two columns first, or add it, in pandas with pd.to_datetime",
+        )
 
 
 def exists(path: str) -> bool:

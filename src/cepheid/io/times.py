@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from enum import Enum
 from typing import Any
 
@@ -47,18 +48,80 @@ _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 
 NO_TIME = "neither an integer nor an ISO 8601 timestamp"
 """The reason to reject a value that is no time."""
-_FORMS = (
-    (re.compile(r"[0-9]{1,2}\.[0-9]{1,2}\.[0-9]{4}.*"), "%d.%m.%Y"),
-    (re.compile(r"(?:1[3-9]|2[0-9]|3[01])/[0-9]{1,2}/[0-9]{4}.*"), "%d/%m/%Y"),
-    (re.compile(r"[0-9]{1,2}/[0-9]{1,2}/[0-9]{4}.*"), "%m/%d/%Y"),
-    (re.compile(r"[0-9]{4}/[0-9]{1,2}/[0-9]{1,2}.*"), "%Y/%m/%d"),
+_DATES = tuple(
+    (re.compile(form), format)
+    for form, format in (
+        (r"[0-9]{1,2}\.[0-9]{1,2}\.[0-9]{4}", "%d.%m.%Y"),
+        (r"[0-9]{1,2}\.[0-9]{1,2}\.[0-9]{2}", "%d.%m.%y"),
+        (r"(?:1[3-9]|2[0-9]|3[01])/[0-9]{1,2}/[0-9]{4}", "%d/%m/%Y"),
+        (r"[0-9]{1,2}/[0-9]{1,2}/[0-9]{4}", "%m/%d/%Y"),
+        (r"(?:1[3-9]|2[0-9]|3[01])/[0-9]{1,2}/[0-9]{2}", "%d/%m/%y"),
+        (r"[0-9]{1,2}/[0-9]{1,2}/[0-9]{2}", "%m/%d/%y"),
+        (r"[0-9]{4}/[0-9]{1,2}/[0-9]{1,2}", "%Y/%m/%d"),
+        (r"[0-9]{4}\.[0-9]{1,2}\.[0-9]{1,2}", "%Y.%m.%d"),
+        (r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}", "%Y-%m-%d"),
+        (r"(?:0?[1-9]|1[0-2])-(?:1[3-9]|2[0-9]|3[01])-[0-9]{4}", "%m-%d-%Y"),
+        (r"[0-9]{1,2}-[0-9]{1,2}-[0-9]{4}", "%d-%m-%Y"),
+        (r"[0-9]{1,2}/[A-Za-z]{3}/[0-9]{4}", "%d/%b/%Y"),
+        (r"[0-9]{1,2}-[A-Za-z]{3}-[0-9]{4}", "%d-%b-%Y"),
+        (r"[0-9]{1,2}-[A-Za-z]{3}-[0-9]{2}", "%d-%b-%y"),
+        (r"[0-9]{1,2} [A-Za-z]{3} [0-9]{4}", "%d %b %Y"),
+        (r"[A-Za-z]{3}, [0-9]{1,2} [A-Za-z]{3} [0-9]{4}", "%a, %d %b %Y"),
+        (r"[A-Za-z]{3} [0-9]{1,2}, [0-9]{4}", "%b %d, %Y"),
+        (r"[A-Za-z]{3} [0-9]{1,2} [0-9]{4}", "%b %d %Y"),
+        (r"[A-Za-z]{4,} [0-9]{1,2}, [0-9]{4}", "%B %d, %Y"),
+        (r"[0-9]{1,2} [A-Za-z]{4,} [0-9]{4}", "%d %B %Y"),
+    )
 )
-_CLOCKS = (
-    (re.compile(r".*[ T][0-9]{1,2}:[0-9]{2}:[0-9]{2}"), " %H:%M:%S"),
-    (re.compile(r".*[ T][0-9]{1,2}:[0-9]{2}"), " %H:%M"),
-    (re.compile(r".*[ T][0-9]{1,2}:[0-9]{2}:[0-9]{2} ?[AaPp][Mm]"), " %I:%M:%S %p"),
-    (re.compile(r".*[ T][0-9]{1,2}:[0-9]{2} ?[AaPp][Mm]"), " %I:%M %p"),
+_CLOCKS = tuple(
+    (re.compile(form), format)
+    for form, format in (
+        ("", ""),
+        (r"[0-9]{1,2}:[0-9]{2}:[0-9]{2}\.[0-9]{1,6}", "%H:%M:%S.%f"),
+        (r"[0-9]{1,2}:[0-9]{2}:[0-9]{2},[0-9]{1,6}", "%H:%M:%S,%f"),
+        (r"[0-9]{1,2}:[0-9]{2}:[0-9]{2}", "%H:%M:%S"),
+        (r"[0-9]{1,2}:[0-9]{2}", "%H:%M"),
+        (r"[0-9]{1,2}:[0-9]{2}:[0-9]{2} [AaPp][Mm]", "%I:%M:%S %p"),
+        (r"[0-9]{1,2}:[0-9]{2}:[0-9]{2}[AaPp][Mm]", "%I:%M:%S%p"),
+        (r"[0-9]{1,2}:[0-9]{2} [AaPp][Mm]", "%I:%M %p"),
+        (r"[0-9]{1,2}:[0-9]{2}[AaPp][Mm]", "%I:%M%p"),
+    )
 )
+_JOINED = re.compile(
+    r"(?P<between>[ T:]|, | - |)(?P<clock>[0-9:.,]*(?: ?[AaPp][Mm])?)(?P<zone> ?[+-][0-9]{2}:?[0-9]{2}|)"
+)
+_ZONED = re.compile(r"(?P<zone> (?:UTC|GMT)|Z)$")
+_WHOLE = ("%a %b %d %H:%M:%S %Y", "%a %b %d %H:%M:%S %z %Y")
+_NO_DAY = re.compile(r"[0-9]{1,2}:[0-9]{2}.*")
+_NO_YEAR = re.compile(r"[A-Za-z]{3} +[0-9]{1,2} [0-9]{1,2}:[0-9]{2}.*|[0-9]{1,2} [A-Za-z]{3} [0-9]{1,2}:[0-9]{2}.*")
+
+
+def guessed_format(time: str) -> str | None:
+    """The format of a time, in directives of strptime: the first of the usual ones that reads it."""
+    whole = next((format for format in _WHOLE if parses(time, format)), None)
+    if whole is not None:
+        return whole
+    word = _ZONED.search(time)
+    plain, literal = (time, "") if word is None else (time[: word.start()], word["zone"])
+    for form, day in _DATES:
+        date = form.match(plain)
+        rest = None if date is None else _JOINED.fullmatch(plain, date.end())
+        if rest is None:
+            continue
+        clock = next((format for form, format in _CLOCKS if form.fullmatch(rest["clock"])), None)
+        zone = " %z" if rest["zone"].startswith(" ") else "%z" if rest["zone"] else ""
+        format = f"{day}{rest['between']}{clock}{zone}{literal}"
+        if clock is not None and parses(time, format):
+            return format
+    return None
+
+
+def parses(time: str, format: str) -> bool:
+    try:
+        datetime.strptime(time, format)
+    except ValueError:
+        return False
+    return True
 
 
 def time_hint(reason: str, format: str | None = None, in_python: bool = True) -> str:
@@ -68,9 +131,17 @@ def time_hint(reason: str, format: str | None = None, in_python: bool = True) ->
         return f"the times are declared to have the format {shown(format)}"
     _, _, rest = reason.partition("`")
     time = rest.partition("`")[0].strip()
-    day = next((format for form, format in _FORMS if form.fullmatch(time)), "%d.%m.%Y")
-    clock = next((format for form, format in _CLOCKS if form.fullmatch(time)), "")
-    option = f'time_format="{day}{clock}"' if in_python else f"--time-format '{day}{clock}'"
+    lacks = "a day" if _NO_DAY.fullmatch(time) else "a year" if _NO_YEAR.fullmatch(time) else None
+    if lacks is not None:
+        return (
+            f"it has no {lacks[2:]}; add {lacks} to the column first, in pandas with pd.to_datetime('2024 ' + column)"
+        )
+    guessed = guessed_format(time) or "%d.%m.%Y"
+    option = f'time_format="{guessed}"' if in_python else f"--time-format '{guessed}'"
+    if guessed.startswith(("%m/%d", "%d-%m-")):
+        other = "the day comes first" if guessed.startswith("%m") else "the month comes first"
+        swapped = guessed.replace("%m", "%_").replace("%d", "%m").replace("%_", "%d")
+        option += f" (or '{swapped}', if {other})" if parses(time, swapped) else ""
     return (
         f"name their format, such as {option}; or write times as 2024-03-01 08:00:00 or 2024-03-01, "
         "or as integers, such as seconds since 1970"

@@ -1,4 +1,4 @@
-"""JSON Lines, and JSON files that are one array of objects."""
+"""JSON Lines, and JSON documents: an array of objects, an object with one array of them, or one event."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from cepheid.types import RECORD, type_of
 
 
 def json_rows(file: Path, columns: Columns, type: str | None) -> Iterable[RawRow | BrokenRow]:
-    """One object per line. A `.json` file may also hold one array of objects."""
+    """One object per line. A `.json` file may also be one document."""
     return _with_times(_rows(file, columns), columns)
 
 
@@ -68,16 +68,15 @@ def _with_iso_times(values: dict[str, Any], times: Sequence[str], format: str) -
 
 def _rows(file: Path, columns: Columns) -> Iterable[RawRow | BrokenRow]:
     content = content_of(file, columns.text.encoding)
-    if suffix_of(file) == ".json" and content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
-        whole = _array(content)
-        if whole is not None:
-            return [
-                RawRow(number, None, item)
-                if isinstance(item, dict)
-                else BrokenRow(number, "not a JSON object", json.dumps(item, ensure_ascii=False))
-                for number, item in enumerate(whole, start=1)
-            ]
-    return _lines(content)
+    items = _document(content, columns) if suffix_of(file) == ".json" else None
+    if items is None:
+        return _lines(content)
+    return [
+        RawRow(number, None, item)
+        if isinstance(item, dict)
+        else BrokenRow(number, "not a JSON object", json.dumps(item, ensure_ascii=False))
+        for number, item in enumerate(items, start=1)
+    ]
 
 
 def _lines(content: bytes) -> list[RawRow | BrokenRow]:
@@ -96,13 +95,21 @@ def _row(number: int, line: bytes) -> RawRow | BrokenRow:
         return BrokenRow(number, str(problem), text)
 
 
-def _array(content: bytes) -> list[Any] | None:
-    """The items of a file with one JSON array. None if the file must be parsed line by line."""
+def _document(content: bytes, columns: Columns) -> list[Any] | None:
+    """The items of a file with one JSON value: an array, an object whose only array of objects holds the events, as in
+    `{"Records": [...]}`, or one event. None if the file must be parsed line by line."""
     try:
-        whole = json.loads(content, object_pairs_hook=_object, parse_constant=_no_constant)
-    except (ValueError, RecursionError, Malformed):
+        whole = json.loads(
+            content.removeprefix(b"\xef\xbb\xbf"), object_pairs_hook=_object, parse_constant=_no_constant
+        )
+    except (ValueError, RecursionError, Malformed):  # JSON Lines: after the first line
         return None
-    return whole if isinstance(whole, list) else None
+    if isinstance(whole, list):
+        return whole
+    if not isinstance(whole, dict) or value_of(whole, columns.time) is not None:
+        return [whole] if isinstance(whole, dict) else None
+    arrays = [item for item in whole.values() if isinstance(item, list) and item and isinstance(item[0], dict)]
+    return arrays[0] if len(arrays) == 1 else None
 
 
 def decode_object(text: str) -> dict[str, Any]:
@@ -182,7 +189,7 @@ def json_columns(file: Path, columns: Columns, type: str | None) -> TextTable | 
     lines = Lines.of(content)
     if columns.text.time_format is not None:
         return None
-    if suffix_of(file) == ".json" and lines.content.lstrip()[:1] == b"[":
+    if suffix_of(file) == ".json" and _document(content, columns) is not None:
         return None
     objects = _all_objects(lines) or _sifted(lines)
     type_column = columns.type if type is None else None
