@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 import random
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import deltalake
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+import random_eql
 from random_cases import case
 
 import cepheid
 from cepheid.acquire.intervals import IntervalSet
-from cepheid.engine.prepare import prepare
+from cepheid.engine.prepare import Prepared, prepare
 from cepheid.errors import CepheidError, NotAvailable
 from cepheid.io import frames
 from cepheid.io.inputs import Columns
@@ -35,8 +39,11 @@ QUERIES = {
     "sase": "EVENT SEQ(Rare r, !(Often n), Often o) WHERE [id] AND o.v > 2 WITHIN 40",
     "sase-plus": "PATTERN SEQ(Rare r, Often+ o[]) WHERE skip_till_next_match(r, o[]) { [id] } WITHIN 40",
     "zstream": "PATTERN Often o ; Rare r WHERE o.id = r.id WITHIN 40",
+    "eql": "SELECT * FROM (Rare r; Often o) WHERE FILTER(r.id = o.id), (r, o) OCCURS WITHIN 40",
     "ced": "complex Q on Rare as r, Often as o, Never as n event and(r, o, !n; 20) where r.id = o.id",
 }
+
+RETURNED = f"{QUERIES['zstream']} RETURN o.ts, r.ts, o.text"
 
 
 def table() -> pa.Table:
@@ -120,6 +127,25 @@ def test_a_step_between_narrows_the_rest(spark: SparkSession, tmp_path: Path, mo
     assert rows(batch.matches().toArrow()) == rows(cepheid.match(query, data))
 
 
+@pytest.mark.parametrize("partitions", [[], ["id"]], ids=["plain", "partitioned"])
+def test_steps_over_a_delta_table(partitions: list[str], spark: SparkSession, tmp_path: Path) -> None:
+    """The rows of the newest version. Workers read the files of a table without partitions, Spark those of others."""
+    path = str(tmp_path / "events")
+    deltalake.write_deltalake(path, table().slice(0, 12_000).drop_columns(["text"]), partition_by=partitions or None)
+    deltalake.write_deltalake(path, table().slice(12_000), mode="append", schema_mode="merge")
+    deltalake.DeltaTable(path).delete("v = 4")
+    texts = pa.chunked_array([pa.nulls(12_000, pa.string()), *table()["text"].slice(12_000).chunks])
+    data = table().set_column(4, "text", texts)
+    expected = rows(cepheid.match(RETURNED, data.filter(pc.not_equal(data["v"], 4))))
+    assert 10 < len(expected) < len(cepheid.match(RETURNED, data))
+    for way in ("steps", "scan"):
+        found = cepheid.match(RETURNED, path, session=spark, options={"acquire": way})
+        assert rows(found.toArrow()) == expected, way
+    if not partitions:
+        noted = cepheid.explain(RETURNED, path, session=spark, options={"acquire": "steps"}, level="analyze")
+        assert re.search(r"actual: \d+ row groups", noted)
+
+
 def test_analyze_counts_what_is_read(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "events.parquet")
     pq.write_table(table(), path, row_group_size=1_000)
@@ -182,18 +208,50 @@ def test_rows_far_from_an_event_of_every_match_do_not_matter(part: int) -> None:
             prepared = prepare(parse(drawn.text), opened.source)
         except CepheidError:
             continue
-        source = opened.source
-        if why_not(prepared, SimpleNamespace(local=None)) is not None:  # type: ignore[arg-type]
-            continue
-        length = math.ceil(prepared.plan.window or 0)
-        starts = source.times if source.starts is None else source.starts
-        kinds = source.types.cast(pa.string()).to_pylist()
-        for var in candidates(prepared):
-            own = np.array([kind in prepared.query.roles[var].event_class.types for kind in kinds], bool)
-            within = IntervalSet.of_arrays(starts[own] - length, source.times[own] + length)
-            kept = np.flatnonzero(within.holds(source.times))
-            table_rows = np.sort(kept if source.order is None else source.order[kept])
-            found = cepheid.match(drawn.text, drawn.table.take(table_rows), start_column=drawn.start_column)
+        for var, near in _near_candidates(prepared, opened.source):
+            found = cepheid.match(drawn.text, drawn.table.take(near), start_column=drawn.start_column)
             assert rows(found) == rows(expected), (seed, drawn, var)
             compared += 1
     assert compared > 15
+
+
+def _near_candidates(prepared: Prepared, source: TableSource) -> Iterator[tuple[str, np.ndarray]]:
+    """For each event that every match binds, the rows within a window of such an event."""
+    if why_not(prepared, SimpleNamespace(local=None)) is not None:  # type: ignore[arg-type]
+        return
+    length = math.ceil(prepared.plan.window or 0)
+    starts = source.times if source.starts is None else source.starts
+    kinds = source.types.cast(pa.string()).to_pylist()
+    for var in candidates(prepared):
+        own = np.array([kind in prepared.query.roles[var].event_class.types for kind in kinds], bool)
+        within = IntervalSet.of_arrays(starts[own] - length, source.times[own] + length)
+        kept = np.flatnonzero(within.holds(source.times))
+        yield var, np.sort(kept if source.order is None else source.order[kept])
+
+
+@pytest.mark.filterwarnings("ignore::cepheid.errors.CepheidWarning")
+def test_rows_far_from_an_event_do_not_matter_to_the_unique_successor() -> None:
+    """Random queries of EQL whose matches OCCUR WITHIN some time, where one type is rare; without Spark."""
+    compared = found_any = 0
+    for seed in range(60):
+        rng = random.Random(seed)
+        drawn = random_eql.Drawn(rng, rng.choice((1, 2, 2, 3)), rng.choice((random_eql.FORMS, random_eql.CHAINS)))
+        window = f"({drawn.positive[0]}, {drawn.positive[-1]}) OCCURS WITHIN {rng.choice((2, 3, 5, 8))}"
+        text = random_eql._with_conditions(rng, drawn)
+        text += (", " if "WHERE" in text else "\nWHERE ") + (window if rng.randrange(2) else f"FILTER({window})")
+        events = random_eql.rows(rng, 40)
+        for row in events:
+            row["type"] = "B" if row["type"] == "C" and rng.randrange(3) else row["type"]
+        data = pa.table({name: [row.get(name) for row in events] for name in ("type", "ts", "k", "v", "w", "s")})
+        try:
+            expected = cepheid.match(text, data)
+            opened = frames.opened(data, Columns())
+            assert opened is not None and isinstance(opened.source, TableSource)
+            prepared = prepare(parse(text), opened.source)
+        except CepheidError:
+            continue
+        for var, near in _near_candidates(prepared, opened.source):
+            assert rows(cepheid.match(text, data.take(near))) == rows(expected), (seed, text, var)
+            compared += len(near) < len(events)
+            found_any += expected.num_rows > 0
+    assert compared > 15 and found_any > 15

@@ -17,11 +17,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cepheid.acquire.nearby import Nearby
-from cepheid.dialect import Windows
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.spread import spread
 from cepheid.optimize.stats import NO_STATS
-from cepheid.pattern import always_bound
+from cepheid.pattern import Filtered, Iteration, Next, Pattern, Timer, Unless, always_bound
 from cepheid.physical import REFERENCE
 from cepheid.spark.catalyst import EventColumns, column, ticks, whole_part
 from cepheid.spark.file_steps import FileSteps, Step, shared_key
@@ -101,7 +100,7 @@ def why_not(prepared: Prepared, source: SparkSource) -> str | None:
         return "the reference evaluator reads all events"
     if prepared.graph is not None:
         return "other queries feed it"
-    if plan.window is None or plan.counts_events or query.dialect.windows is Windows.CONDITION:
+    if plan.window is None or plan.counts_events:
         return "it has no window of time"
     if query.non_overlapping:
         return "NON-OVERLAPPING depends on matches that are far away"
@@ -115,7 +114,18 @@ def why_not(prepared: Prepared, source: SparkSource) -> str | None:
 def candidates(prepared: Prepared) -> list[str]:
     """The variables with event types that every match binds."""
     roles = prepared.query.roles
-    return [var for var in always_bound(prepared.query.pattern) if roles[var].event_class.types]
+    return [var for var in _certain(prepared.query.pattern) if roles[var].event_class.types]
+
+
+def _certain(pattern: Pattern) -> list[str]:
+    """The variables that every match binds, also of EQL's core operators."""
+    match pattern:
+        case Next():
+            return [*_certain(pattern.left), *_certain(pattern.right)]
+        case Filtered() | Timer() | Unless() | Iteration():
+            return _certain(pattern.item)
+        case _:
+            return always_bound(pattern)
 
 
 def is_wanted(prepared: Prepared, source: SparkSource) -> bool:

@@ -20,8 +20,9 @@ from cepheid.deploy.deployment import Written, representatives
 from cepheid.engine.prepare import RunOptions
 from cepheid.engine.query_text import declared_types
 from cepheid.engine.shapes import EVENTS, EVENTS_ONLY, OutputOptions
-from cepheid.errors import CepheidError, InputProblem, listing, shown
+from cepheid.errors import CepheidError, InputProblem, NotAvailable, listing, shown
 from cepheid.events import Schema
+from cepheid.io.delta import is_delta
 from cepheid.io.formats import format_named
 from cepheid.io.formats.text import TextFormat
 from cepheid.io.inputs import Columns
@@ -146,6 +147,11 @@ class FileStream:
             raise InputProblem(
                 f"`{shown(paths.input, 200)}` is not a directory",
                 expected="a directory in which files of events appear",
+            )
+        if is_delta(paths.input):
+            raise NotAvailable(
+                f"the Delta table `{shown(paths.input, 200)}` as a stream of files: it rewrites its files",
+                hint="stream it with Spark: cepheid.stream over spark.readStream.format('delta').load(...)",
             )
         if paths.format not in (AUTO, *FORMATS):
             raise InputProblem(

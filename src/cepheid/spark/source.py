@@ -22,6 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from cepheid.errors import InputProblem, shown
 from cepheid.events import MICROSECONDS, NANOSECONDS, UNTYPED, epoch_unit
+from cepheid.io.delta import delta_files, is_delta
 from cepheid.io.event_columns import require_time_column, schema_with_epochs
 from cepheid.io.files import ColumnFile, EventFile, FileSource, TextFile
 from cepheid.io.formats import format_of
@@ -119,7 +120,11 @@ class SparkSource:
         """Parquet files by their path, or a table."""
         is_path = "/" in name or name.lower().endswith(".parquet")
         source = cls.of(_read(name, session) if is_path else session.table(name), columns)
-        return replace(source, files=_stored_parquet(source.frame, columns.time))
+        names = source.frame.columns
+        if is_path and is_delta(name) and not delta_files(name).partitioned:
+            # A column that was added later is null in the files before.
+            names = [own for own in names if own in (columns.type, *columns.times)]
+        return replace(source, files=_stored_parquet(source.frame, columns.time, names))
 
     @classmethod
     def _csv(cls, files: CsvFiles, session: SparkSession, columns: Columns) -> SparkSource:
@@ -259,7 +264,13 @@ def _stored_file(file: EventFile, temporary: Path) -> StoredFile:
 
 def _read(path: str, session: SparkSession) -> DataFrame:
     """The files as a DataFrame. Spark's inference of the schema is a job that costs more than a small query, so Arrow
-    infers it if the result is the same."""
+    infers it if the result is the same. Of a Delta table these are the files in its log."""
+    if is_delta(path):
+        table = delta_files(path)
+        known = from_arrow_schema(table.schema)
+        if not table.files:
+            return session.createDataFrame([], known)
+        return session.read.schema(known).option("basePath", path).parquet(*table.files)
     as_usual = all(session.conf.get(name) == value for name, value in _USUAL.items())
     schema = spark_schema(path) if as_usual else None
     if schema is not None:
@@ -284,13 +295,13 @@ def _with_string_types(frame: DataFrame, type_column: str) -> DataFrame:
     return frame.withColumn(type_column, column(type_column).cast("string")) if is_integral else frame
 
 
-def _stored_parquet(frame: DataFrame, time_column: str) -> StoredFiles | None:
-    """The files of a DataFrame. None if only Spark can read them: other storage, columns that some file lacks (they may
-    come from the names of directories, or differ in case), or too many files."""
+def _stored_parquet(frame: DataFrame, time_column: str, names: Sequence[str]) -> StoredFiles | None:
+    """The files of a DataFrame. None if only Spark can read them: other storage, columns of these names that some file
+    lacks (they may come from the names of directories, or differ in case), or too many files."""
     paths = sorted(frame.inputFiles())
     if not paths or len(paths) > MOST_FILES or not all(is_readable(path) for path in paths):
         return None
-    return stored_columns([StoredFile(path) for path in paths], time_column, frame.columns)
+    return stored_columns([StoredFile(path) for path in paths], time_column, names)
 
 
 def _arrow_schema(frame: DataFrame) -> pa.Schema:

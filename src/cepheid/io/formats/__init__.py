@@ -13,7 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cepheid.errors import InputProblem, did_you_mean, listing, shown
+from cepheid.errors import InputProblem, NotAvailable, did_you_mean, listing, shown
+from cepheid.io.delta import delta_files, is_delta
 from cepheid.io.inputs import Columns, exists, neighbours
 
 if TYPE_CHECKING:
@@ -126,13 +127,15 @@ def format_by_name(name: str) -> str:
 
 
 def expand(path: str, format: str | None = None) -> list[tuple[Path, str]]:
-    """The files of a path (a file, a directory or a glob), sorted by name, each with its format: that of its name, or
-    the one that the user names."""
+    """The files of a path (a file, a directory, a Delta table or a glob), sorted by name, each with its format: that of
+    its name, or the one that the user names."""
     named = None if format is None else format_by_name(format)
     if exists(path):
         root = Path(path)
         if not root.is_dir():
             return [(root, named or format_of(root))]
+        if is_delta(root):
+            return [(Path(file), "parquet") for file in _plain_files(root)]
         files = [file for file in _stored(root) if named is not None or known_format(file) is not None]
         if not files:
             raise InputProblem(f"the directory `{shown(path, 200)}` holds no event files", expected=_EXPECTED)
@@ -142,10 +145,25 @@ def expand(path: str, format: str | None = None) -> list[tuple[Path, str]]:
     raise InputProblem(f"there is no file `{shown(path, 200)}`", hint=did_you_mean(Path(path).name, neighbours(path)))
 
 
+def _plain_files(root: Path) -> tuple[str, ...]:
+    """The files of a Delta table that hold all of its columns."""
+    table = delta_files(root)
+    if table.partitioned:
+        raise NotAvailable(
+            f"the Delta table `{shown(str(root), 200)}`, which is partitioned by {listing(table.partitioned)}",
+            expected="on this backend, a table without partitions",
+            hint="run it on Spark: cepheid.match(query, path, session=spark)",
+        )
+    if not table.files:
+        raise InputProblem(f"the Delta table `{shown(str(root), 200)}` is empty")
+    return table.files
+
+
 def unknown_files(path: str) -> list[Path]:
     """The files in a directory, or in those of a glob, that are not read because no format has their names."""
     roots = [path] if exists(path) else sorted(glob.glob(path, recursive=True))
-    return [file for root in roots if Path(root).is_dir() for file in _stored(Path(root)) if known_format(file) is None]
+    directories = [Path(root) for root in roots if Path(root).is_dir() and not is_delta(root)]
+    return [file for root in directories for file in _stored(root) if known_format(file) is None]
 
 
 def _stored(root: Path) -> list[Path]:
