@@ -632,7 +632,10 @@ def test_what_mixed_values_cannot_be_asked_is_an_error_with_the_reason(tmp_path:
     arguments = ["run", "--query", query, "-i", str(tmp_path / "events.jsonl"), "--backend", "local"]
     done = CliRunner().invoke(cli.app, arguments)
     assert done.exit_code == 2
-    assert "no evaluator can run this query: the attribute `v` does not have one type" in done.stderr
+    assert (
+        "no evaluator can run this query: the attribute `v` does not have one type that conditions can read"
+        in done.stderr
+    )
     assert "--backend reference" in done.stderr
 
 

@@ -32,7 +32,8 @@ from cepheid.engine.prepare import RunOptions
 from cepheid.errors import InputProblem, SourceUnreachable, did_you_mean, listing, shown
 from cepheid.events import Clock, Duration
 from cepheid.explanation import Explained
-from cepheid.io.asked_source import AskedSource, Description, Failure, combined_schema
+from cepheid.io.asked_source import AskedSource, Description, Failure
+from cepheid.io.decoding import united_schema
 from cepheid.io.inputs import Columns
 from cepheid.io.source_list import NO_TIME
 from cepheid.lang import to_text
@@ -214,17 +215,16 @@ def _described(link: Link, options: DetectOptions) -> Description:
 
 
 def _asked(descriptions: list[Description], columns: Columns, options: RunOptions) -> Asked:
-    try:
-        schema = combined_schema(descriptions)
-    except pa.ArrowInvalid as problem:
-        raise InputProblem(f"the sources have columns that do not fit: {problem}") from None
+    schema = united_schema(((f"the source `{shown(d.name)}`", d.schema) for d in descriptions), columns.reads)
     for name in (columns.type, columns.time):
         if name not in schema.names:
             raise InputProblem(f"the sources have no column `{shown(name)}`", expected=listing(schema.names))
     attributes: dict[str, dict[str, pa.DataType]] = {}
     for description in descriptions:
         for kind, known in description.types.items():
-            attributes.setdefault(kind, {}).update({name: schema.field(name).type for name in known.columns})
+            attributes.setdefault(kind, {}).update(
+                {name: schema.field(name).type for name in known.columns if name in schema.names}
+            )
     return Asked(schema, columns, attributes)
 
 

@@ -111,8 +111,3 @@ def described(
         size = stored.events.nbytes / count
         types[kind] = TypeDescription(count, int(stored.times[0]), last, size, model, tuple(present))
     return Description(log.name, schema, types, complete, retained)
-
-
-def combined_schema(descriptions: list[Description]) -> pa.Schema:
-    """The columns of all sources. Raises ArrowTypeError if two have the same column with types that do not fit."""
-    return pa.unify_schemas([d.schema for d in descriptions], promote_options="permissive")

@@ -1,11 +1,13 @@
 """Decodes Arrow columns: every value in a plain encoding, with valid text.
 
-Kernels, `take` and predicates do not support run-end encoding, views, dictionaries of other values than strings, and
-decimals other than decimal128. Strings are validated, because Parquet and ORC readers accept any bytes.
+Kernels, `take` and predicates do not support run-end encoding, views, dictionaries of other values than strings,
+extension types, and decimals other than decimal128. Strings are validated, because Parquet and ORC readers accept any
+bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import TypeVar
 
@@ -17,6 +19,10 @@ from cepheid.errors import InputProblem, shown
 
 R = TypeVar("R", pa.Table, pa.RecordBatch)
 
+_BOOLEAN = "arrow.bool8"
+_PLAIN_EXTENSIONS = (_BOOLEAN, "arrow.json", "arrow.uuid")
+"""Extension types whose storage has the order and the equality of their values."""
+
 
 def require_distinct_names(schema: pa.Schema, subject: str) -> None:
     """`subject` has the columns of the schema."""
@@ -27,6 +33,36 @@ def require_distinct_names(schema: pa.Schema, subject: str) -> None:
         if "\0" in name:
             raise InputProblem(f"{subject} has a column whose name contains a NUL: `{shown(name)}`", hint="rename it")
         seen.add(name)
+
+
+def united_schema(inputs: Iterable[tuple[str, pa.Schema]], is_read: Callable[[str], bool]) -> pa.Schema:
+    """The columns of several inputs, each with its name for messages. A column whose types do not fit each other is an
+    error if the query reads it, and left out if not."""
+    fields: dict[str, tuple[str, pa.Field]] = {}
+    unfit: set[str] = set()
+    for name, schema in inputs:
+        for field in schema.remove_metadata():
+            first, known = fields.setdefault(field.name, (name, field))
+            try:
+                both = _united(known, field)
+            except pa.ArrowException:
+                if is_read(field.name):
+                    raise InputProblem(
+                        f"the column `{shown(field.name)}` is {known.type} in {first} and {field.type} in {name}",
+                        expected="one type in all inputs",
+                        hint="rename the column of one input, or write its values alike",
+                    ) from None
+                unfit.add(field.name)
+            else:
+                fields[field.name] = first, both
+    return pa.schema([field for name, (_, field) in fields.items() if name not in unfit])
+
+
+def _united(one: pa.Field, two: pa.Field) -> pa.Field:
+    is_moment = pa.types.is_timestamp
+    if is_moment(one.type) and is_moment(two.type) and one.type.tz != two.type.tz:  # without a zone, in UTC
+        one, two = (field.with_type(pa.timestamp(field.type.unit, "UTC")) for field in (one, two))
+    return pa.unify_schemas([pa.schema([one]), pa.schema([two])], promote_options="permissive").field(0)
 
 
 def decoded_schema(schema: pa.Schema) -> pa.Schema:
@@ -90,6 +126,8 @@ def _decoded_type(kind: pa.DataType) -> pa.DataType:
         return pa.string()
     if types.is_binary_view(kind):
         return pa.binary()
+    if isinstance(kind, pa.BaseExtensionType) and kind.extension_name in _PLAIN_EXTENSIONS:
+        return pa.bool_() if kind.extension_name == _BOOLEAN else _decoded_type(kind.storage_type)
     if types.is_decimal(kind) and not types.is_decimal128(kind) and kind.precision <= 38:
         return pa.decimal128(kind.precision, kind.scale)
     if types.is_struct(kind):

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from cepheid.errors import shown
 from cepheid.events import EMPTY_SCHEMA, UNTYPED, Schema, epoch_unit
+from cepheid.io.decoding import united_schema
 from cepheid.io.event_columns import (
     in_stream_order,
     is_time,
@@ -132,7 +133,7 @@ def _with_one_schema(inputs: list[list[EventFile]]) -> list[list[EventFile]] | N
     if any(len({file.type == UNTYPED for file in group}) > 1 for group in inputs):
         return None
     try:
-        schema = unified(files)
+        schema = pa.unify_schemas([file.schema.remove_metadata() for file in files], promote_options="permissive")
         if not all(isinstance(file, TextFile) or _is_within(file.schema, schema) for file in files):
             return None
         return [[_cast(file, schema) if isinstance(file, TextFile) else file for file in g] for g in inputs]
@@ -402,7 +403,7 @@ def scan(inputs: Sequence[Sequence[EventFile]], columns: Columns) -> FileSource:
                 has = dict.fromkeys(n for n in file.schema.names if n not in lacking)
                 is_uniform = is_uniform and attributes.setdefault(name, has).keys() == has.keys()
                 attributes[name] = {**attributes.get(name, {}), **has}
-    schema = unified(files)
+    schema = united_schema(((f"`{shown(file.path)}`", file.schema) for file in files), columns.reads)
     of_types = {name: {n: schema.field(n).type for n in schema.names if n in has} for name, has in attributes.items()}
     is_integer = not is_moment(schema.field(columns.time).type)
     unit = epoch_unit(read.earliest, read.latest) if is_integer else fractions
@@ -425,11 +426,6 @@ def _fraction_unit(files: Sequence[EventFile], columns: Columns) -> str | None:
                 first, last = min(first, float(values.min())), max(last, float(values.max()))
                 has_fractions = has_fractions or bool((np.floor(values) != values).any())
     return fraction_unit(first, last) if has_fractions else None
-
-
-def unified(files: Sequence[EventFile]) -> pa.Schema:
-    """The columns of all files."""
-    return pa.unify_schemas([file.schema.remove_metadata() for file in files], promote_options="permissive")
 
 
 def _require_one_kind_of_time(files: Sequence[EventFile], columns: Columns) -> None:

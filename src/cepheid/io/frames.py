@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from cepheid.errors import InputProblem, shown
 from cepheid.events import EMPTY_SCHEMA, Schema, timestamp
-from cepheid.io.decoding import decoded, decoded_schema
+from cepheid.io.decoding import decoded, decoded_schema, require_distinct_names
 from cepheid.io.event_columns import readable_type, require_time_column
 from cepheid.io.files import FileSource, TextFile
 from cepheid.io.formats.text import formatted_time, iso_times, timestamps
@@ -170,14 +170,16 @@ def _from_pandas(events: Any, columns: Columns | None) -> pa.Table:
             expected="a column of times",
             hint="make the index a column: events.reset_index()",
         )
+    require_distinct_names(pa.schema([(str(name), pa.null()) for name in events.columns]), "the input")
     try:
         return pa.Table.from_pandas(events, preserve_index=False)
-    except pa.ArrowException as problem:
+    except _NOT_CONVERTED as problem:
         mixed = [name for name in events.columns if not _has_one_type(events[name])]
         read = [name for name in mixed if columns is None or columns.reads(str(name))]
         if mixed and not read:
             return pa.Table.from_pandas(events.drop(columns=mixed), preserve_index=False)
-        what = f"the column `{shown(str(read[0]))}` mixes values of several types" if read else "the events"
+        holds = "mixes values of several types" if isinstance(problem, pa.ArrowException) else "cannot be read"
+        what = f"the column `{shown(str(read[0]))}` {holds}" if read else "the events"
         raise InputProblem(
             f"{what}: {shown(str(problem.args[0]), 200)}" if problem.args else what,
             expected="values of one type in each column that the query reads",
@@ -185,10 +187,14 @@ def _from_pandas(events: Any, columns: Columns | None) -> pa.Table:
         ) from problem
 
 
+_NOT_CONVERTED = (pa.ArrowException, OverflowError, TypeError, ValueError)
+"""What PyArrow raises for columns that it cannot convert: of mixed values, of integers beyond 64 bits, sparse ones."""
+
+
 def _has_one_type(column: Any) -> bool:
     try:
         pa.array(column, from_pandas=True)
-    except pa.ArrowException:
+    except _NOT_CONVERTED:
         return False
     return True
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from cepheid.errors import InputProblem, shown
 from cepheid.events import EMPTY_SCHEMA, NANOSECONDS, Clock, Schema
+from cepheid.io.decoding import united_schema
 from cepheid.io.event_columns import EPOCH_TIMESTAMP, in_stream_order, with_type_and_time
 from cepheid.io.files import open_files
 from cepheid.io.inputs import PLAIN_TEXT, Columns, Input
@@ -196,7 +197,7 @@ def merged(sources: Sequence[Source], names: Sequence[str], unit: str | None) ->
                 hint=f"declare it: --input {name},unit=ms, or cepheid.Input(..., time_unit='ms')",
             )
         inputs.append(MergedInput(name, source, clock, converts and not clock.is_timestamp))
-    schema = _unified([_schema(item) for item in inputs], names)
+    schema = united_schema(zip(names, map(_schema, inputs), strict=True), sources[0].columns.reads)
     columns = sources[0].columns
     starts = {source.columns.start for source in sources}
     if len(timed) > 1:
@@ -236,28 +237,12 @@ def _time_type(kind: pa.DataType, as_timestamps: bool) -> pa.DataType:
     return pa.int64()
 
 
-def _unified(schemas: Sequence[pa.Schema], names: Sequence[str]) -> pa.Schema:
-    fields: dict[str, tuple[str, pa.Field]] = {}
-    for schema, name in zip(schemas, names, strict=True):
-        for field in schema:
-            first, known = fields.setdefault(field.name, (name, field))
-            try:
-                (both,) = pa.unify_schemas([pa.schema([known]), pa.schema([field])], promote_options="permissive")
-            except pa.ArrowException:
-                raise InputProblem(
-                    f"the column `{shown(field.name)}` is {known.type} in {first} and {field.type} in {name}",
-                    expected="one type in all inputs",
-                    hint="rename the column of one input, or write its values alike",
-                ) from None
-            fields[field.name] = first, both
-    return pa.schema([field for _, field in fields.values()])
-
-
 def _attributes(inputs: Sequence[MergedInput], schema: pa.Schema) -> Attributes:
     attributes: dict[str, dict[str, pa.DataType]] = {}
     for item in inputs:
         for kind, own in (item.source.attributes or {}).items():
-            attributes.setdefault(kind, {}).update({name: schema.field(name).type for name in own})
+            known = {name: schema.field(name).type for name in own if name in schema.names}
+            attributes.setdefault(kind, {}).update(known)
     return attributes
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid.codegen.typed_columns import from_arrow, to_python
+from cepheid.errors import InputProblem, shown
 from cepheid.events import START as START
 from cepheid.events import Event
 from cepheid.io.inputs import Columns
@@ -203,8 +204,19 @@ def aligned(batch: pa.RecordBatch, schema: pa.Schema, others: Mapping[str, pa.Ar
     arrays = []
     for column in schema:
         array = present[column.name] if column.name in present else pa.nulls(batch.num_rows, column.type)
-        arrays.append(array if array.type == column.type else array.cast(column.type))
+        arrays.append(array if array.type == column.type else _cast(array, column))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _cast(array: pa.Array, column: pa.Field) -> pa.Array:
+    try:
+        return array.cast(column.type)
+    except pa.ArrowException as problem:
+        raise InputProblem(
+            f"a value of the column `{shown(column.name)}` does not fit: {shown(str(problem), 200)}",
+            expected=f"values that {column.type} holds exactly, which is the type of the column in all inputs",
+            hint="write the column with one type in every input",
+        ) from None
 
 
 # --- events for the oracle --------------------------------------------------------------------------------------------

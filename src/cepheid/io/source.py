@@ -52,7 +52,7 @@ from cepheid.io.event_columns import (
 )
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import Reject
-from cepheid.io.rows import ROW, RecentRows, Rows, WholeTable, in_ticks, is_moment, one_batch
+from cepheid.io.rows import ROW, RecentRows, Rows, WholeTable, aligned, in_ticks, is_moment, one_batch
 from cepheid.runtime.kernel import Array
 from cepheid.types import BINARY, MIXED, Family, Type, from_arrow, list_of, to_arrow
 
@@ -285,7 +285,9 @@ class BatchSource:
                     expected=f"those of the first batch, {listing(self.schema.names)}",
                 )
             for start in range(0, batch.num_rows, BATCH):
-                part = batch.slice(start, BATCH)
+                part = _as_first(
+                    batch.slice(start, BATCH), self.schema, [*names, *self.columns.times, self.columns.type]
+                )
                 ticks = ticks_of(part.column(self.columns.time), self.columns.time)
                 starts = starts_of(part, self.columns, ticks)
                 yield with_type_and_time(part, names, types_column(part, self.columns), ticks, starts)
@@ -295,6 +297,13 @@ class BatchSource:
 
     def rows(self, names: Sequence[str]) -> RecentRows:
         return RecentRows(names)
+
+
+def _as_first(batch: pa.RecordBatch, schema: pa.Schema, names: Iterable[str]) -> pa.RecordBatch:
+    """The batch with the types that the columns to be read have in the first batch."""
+    read = pa.schema([schema.field(name) for name in dict.fromkeys(names) if name in schema.names])
+    is_alike = all(batch.schema.field(field.name).type == field.type for field in read)
+    return batch if is_alike else aligned(batch, read)
 
 
 def columns_read(names: Iterable[str], schema: pa.Schema) -> list[str]:

@@ -76,7 +76,10 @@ def _unmet(lowered: Lowered, counted_absences: Absences, closure_bits: int) -> I
     odd = [name for predicate in (*lowered.between, *single) for name in _without_type(predicate, lowered)]
     odd += [name for name in attributes_in(lowered.summary) if _is_mixed(name, lowered)]
     if odd:
-        yield f"the attribute `{odd[0]}` does not have one type (give it one in the input, or a name for each type)"
+        yield (
+            f"the attribute `{odd[0]}` does not have one type that conditions can read (give it one in the input, or a "
+            "name for each type)"
+        )
     lists = [name for name in attributes_in(lowered.summary) if lowered.types.get(name, UNKNOWN).family is Family.LIST]
     if lists:
         yield f"`{lists[0]}` holds lists, which are not summarised (leave it out of RETURN)"

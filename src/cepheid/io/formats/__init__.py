@@ -7,6 +7,7 @@ as columns) or a `text.TextFormat` (the file is parsed). Adding a format takes t
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -142,6 +143,9 @@ def expand(path: str, format: str | None = None) -> list[tuple[Path, str]]:
         return [(file, named or format_of(file)) for file in files]
     if any(character in path for character in "*?[") and (matches := sorted(glob.glob(path, recursive=True))):
         return [pair for name in matches for pair in expand(name, format)]
+    if os.path.islink(path):
+        target = shown(os.readlink(path), 200)
+        raise InputProblem(f"the link `{shown(path, 200)}` leads nowhere: there is no `{target}`")
     raise InputProblem(f"there is no file `{shown(path, 200)}`", hint=did_you_mean(Path(path).name, neighbours(path)))
 
 
