@@ -22,6 +22,7 @@ from cepheid.expr import MEMBER, Aggregate, At, Attr, Compare, Const, Expr, Over
 from cepheid.functions import FUNCTIONS
 from cepheid.inference import typed
 from cepheid.pattern import (
+    VALUE,
     Column,
     Conj,
     DerivedStream,
@@ -30,6 +31,7 @@ from cepheid.pattern import (
     Role,
     Seq,
     SourceStream,
+    Threshold,
     always_bound,
     map_classes,
     most_bound,
@@ -61,7 +63,26 @@ def bind(query: Query, schema: Schema, params: Mapping[str, Any] = _NO_PARAMS) -
     checker = _Checker(query, found, schema, raw)
     where = tuple(checker.predicate(_without_inner_tests(p, found)) for p in query.where)
     output = query.output and tuple(Column(c.name, checker.output(c.expr)) for c in query.output)
-    return replace(query, where=where, output=output)
+    threshold = query.threshold
+    if threshold is not None:
+        threshold = replace(threshold, of=threshold.of and checker.output(threshold.of))
+        value_type(threshold)
+    return replace(query, where=where, output=output, threshold=threshold)
+
+
+def value_type(threshold: Threshold) -> Type:
+    """The type of a count or a sum."""
+    of = threshold.of
+    if threshold.fn == "count" or of is None:
+        return INTEGER
+    if not of.type.is_unknown and of.type.family not in (Family.INTEGER, Family.FLOAT):
+        raise TypeProblem(
+            f"`{ex.to_text(of)}` is {of.type.noun}, which a sum over the last while does not take",
+            span=of.span,
+            expected="integers or floats",
+            hint="convert it in a `primitive`: CAST(... AS double)",
+        )
+    return of.type
 
 
 def typed_predicates(query: Query, predicates: Iterable[Expr], schema: Schema) -> tuple[Expr, ...]:
@@ -106,7 +127,14 @@ def _require_parameters(query: Query) -> None:
                     span=node.span,
                     expected=f"an attribute (`{item.alias}.{node.name}`), a value, or a parameter",
                 )
-    for window in [query.window, *(n.window for n in walk(query.pattern) if isinstance(n, Seq | Conj))]:
+    if query.threshold is not None and isinstance(query.threshold.amount, str):
+        raise NameProblem(
+            f"the threshold `{query.threshold.amount}` has no value",
+            expected="a number",
+            hint=f"set the parameter: --param {query.threshold.amount}=...",
+        )
+    last = () if query.threshold is None else (query.threshold.window,)
+    for window in [query.window, *last, *(n.window for n in walk(query.pattern) if isinstance(n, Seq | Conj))]:
         if window is not None and not isinstance(window.amount, int | float):
             raise NameProblem(
                 f"the window's length `{window.amount}` has no value",
@@ -414,6 +442,8 @@ def output_attributes(query: Query, schema: Schema) -> dict[str, Type]:
     for column in query.output or ():
         if not isinstance(column.expr, Whole):
             result[column.name] = column.expr.type
+    if query.threshold is not None:
+        return {**result, VALUE: value_type(query.threshold)}
     for name, expr in members(query, attributes_of):
         fitted = fitting(expr, checker.attribute_type)
         if fitted is not None:

@@ -17,7 +17,7 @@ from cepheid.events import EVENTS, NO_CLOCK, OWN_UNIT, Duration
 from cepheid.expr import Aggregate, At, Attr, Expr, Over, Whole
 from cepheid.functions import FUNCTIONS
 from cepheid.inference import unknown_function
-from cepheid.pattern import EventClass, Pattern, Query, Role, always_bound, negated_parts, subpatterns, walk
+from cepheid.pattern import EventClass, Pattern, Query, Role, Threshold, always_bound, negated_parts, subpatterns, walk
 
 NODE = "node"
 """CED's pseudo-source: the context of an event, its node's id and clock (§2.1)."""
@@ -52,8 +52,25 @@ def check(query: Query, known: Iterable[str] = ()) -> None:
         _check_predicate(predicate, found, query)
     _check_output(query, found, names)
     _check_duration(query.window)
+    if query.threshold is not None:
+        _check_threshold(query, query.threshold)
     if query.limit is not None and query.limit < 0:
         raise PatternProblem("LIMIT must not be negative")
+
+
+def _check_threshold(query: Query, threshold: Threshold) -> None:
+    if not isinstance(query.pattern, EventClass) or any(not isinstance(c.expr, Attr) for c in query.output or ()):
+        raise PatternProblem("a count or a sum over the last while is of events of one type, grouped by attributes")
+    if threshold.window.counts_events:
+        raise PatternProblem(
+            "a count over the last events", span=threshold.window.span, expected="a length of time: count(a; 1 min)"
+        )
+    _check_duration(threshold.window)
+    if any(column.name in (pt.VALUE, EVENT_ID) for column in query.output or ()):
+        raise PatternProblem(
+            f"the events of a count have attributes `{pt.VALUE}` and `{EVENT_ID}` of their own",
+            hint="give the attribute another name in a `primitive`",
+        )
 
 
 # --- the pattern ------------------------------------------------------------------------------------------------------

@@ -158,6 +158,8 @@ def _query_node(query: Query) -> Node:
         parts.append(Node(f"partitioned by: {', '.join(keys)}"))
     parts.append(Node(f"window: {_window(query)}"))
     parts.append(Node("pattern", (_pattern_node(query.pattern),)))
+    if query.threshold is not None:
+        parts.append(_threshold_node(query.threshold, [column.name for column in query.output or ()]))
     if query.where:
         where = query.where
         parts.append(Node("predicates", tuple(_predicate_node(predicate, query) for predicate in where)))
@@ -168,6 +170,16 @@ def _query_node(query: Query) -> Node:
     if query.inputs:
         parts.append(Node("inputs", tuple(_input_node(item) for item in query.inputs)))
     return Node(f"query {query.name}" if query.name else "query", tuple(parts))
+
+
+def _threshold_node(threshold: pt.Threshold, group: list[str]) -> Node:
+    """`one event where count of distinct e.node_id over the last 1 min > 24.5, for each k`"""
+    of = "events" if threshold.of is None else to_text(threshold.of)
+    distinct = "distinct " if threshold.is_distinct else ""
+    amount = threshold.amount if isinstance(threshold.amount, str) else threshold.limit
+    each = f", for each {', '.join(group)}" if group else ""
+    what = f"{threshold.fn} of {distinct}{of} over the last {_words(threshold.window)}"
+    return Node(f"one event at each time where {what} {threshold.op} {amount}{each}")
 
 
 def _selection(query: Query) -> str:

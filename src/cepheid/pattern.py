@@ -168,6 +168,33 @@ class DerivedStream(Stream):
     columns: tuple[Column, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """A condition on a count or a sum over events of the last while (CED §6.5). The query binds one event, and its
+    output has the attributes by which events are grouped."""
+
+    fn: str
+    """count or sum."""
+    of: Expr | None
+    """The attribute that is counted or summed; None: events are counted."""
+    is_distinct: bool
+    window: Duration
+    op: str
+    amount: int | float | str
+    """A number or the name of a parameter."""
+    nodes: int | None = None
+    """The amount is a percentage of so many nodes; None: it is a number."""
+
+    @property
+    def limit(self) -> int | float:
+        assert not isinstance(self.amount, str)
+        return self.amount if self.nodes is None else self.amount * self.nodes / 100
+
+
+VALUE = "value"
+"""The attribute that holds the count or the sum."""
+
+
 @dataclass(slots=True)
 class Display:
     """How `str` and notebooks show a query. The package of the languages, which is above, sets both."""
@@ -194,6 +221,9 @@ class Query:
     limit: int | None = None
     name: str | None = None
     inputs: tuple[SourceStream | DerivedStream | Query, ...] = ()
+    threshold: Threshold | None = None
+    """With it, the query has no matches of its own: it derives one event at each time at which events of a group occur
+    and the condition holds."""
 
     def __str__(self) -> str:
         """Its text."""
@@ -469,6 +499,8 @@ def durations(query: Query) -> Iterator[Duration]:
     for part in queries_of(query):
         if part.window is not None:
             yield part.window
+        if part.threshold is not None:
+            yield part.threshold.window
         for node in walk(part.pattern):
             window = operator_window(node)
             if window is not None:
@@ -486,6 +518,8 @@ def parameters(query: Query) -> list[str]:
         columns = [c for item in part.inputs if isinstance(item, DerivedStream) for c in item.columns]
         for expr in (*part.where, *(c.expr for c in (*columns, *(part.output or ())))):
             names.update(dict.fromkeys(node.name for node in walk_expression(expr) if isinstance(node, Param)))
+        if part.threshold is not None and isinstance(part.threshold.amount, str):
+            names[part.threshold.amount] = None
     names.update(dict.fromkeys(d.amount for d in durations(query) if isinstance(d.amount, str)))
     return list(names)
 
@@ -518,9 +552,14 @@ def with_params(query: Query, params: Mapping[str, Any]) -> Query:
             case _:
                 return item
 
+    def threshold(known: Threshold) -> Threshold:
+        amount = params.get(known.amount, known.amount) if isinstance(known.amount, str) else known.amount
+        return replace(known, window=duration(known.window), amount=amount)
+
     return replace(
         query,
         pattern=windows(query.pattern),
+        threshold=query.threshold and threshold(query.threshold),
         where=tuple(substitute(p, params) for p in query.where),
         window=query.window and duration(query.window),
         output=None if query.output is None else columns(query.output),

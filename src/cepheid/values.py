@@ -135,6 +135,25 @@ def total(values: list[Any], type_: Type) -> Any:
     return result
 
 
+def exact_sum(values: Sequence[Any]) -> int | float | None:
+    """The sum of integers or floats, whatever their order: that of floats is rounded once. Null if there are no values,
+    or if the sum does not fit.
+
+    >>> exact_sum([0.1] * 10), exact_sum([2**63 - 1, 1, -1]), exact_sum([2**62, 2**62]), exact_sum([])
+    (1.0, 9223372036854775807, None, None)
+    """
+    if not values:
+        return None
+    if all(isinstance(value, int) for value in values):
+        whole = sum(values)
+        return whole if LOWEST <= whole <= HIGHEST else None
+    try:
+        found = math.fsum(values)
+    except (OverflowError, ValueError):  # of infinities with both signs
+        return None
+    return None if math.isnan(found) else found
+
+
 def mean(values: list[Any], type_: Type) -> float | int | None:
     """The average as a float, or of durations as a duration: the exact sum (of floats, in their order) divided by the
     count."""

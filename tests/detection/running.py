@@ -109,6 +109,14 @@ def drawn_query(rng: random.Random) -> str:
     return f"complex Q on {on}\nevent {event}{where}"
 
 
+COUNTING = (
+    "complex Q on A as a, B as b event seq(count(a; 12) > 2, count(b; 12) > 1; 20)",
+    "complex Q on A as a, B as b event seq(count(distinct a.id; 12) >= 1.5 group by a.id, b; 8) where a.id > 1",
+    "complex Q on A as a, B as b, C as c event and(sum(a.id; 6) < 3 as few, b, !count(c; 4) >= 1; 9)",
+    "complex P on A as a, B as b schema id as a.id event and(a, b; 5)\n"
+    "complex Q on P as p, C as c event seq(count(p; 15) = 2 group by p.id as pairs, c; 9) where pairs.id = c.id",
+    "complex Q on A as a, B as b, C as c event seq(b, !sum(a.id; 5) > 3, c; 12)",
+)
 NAMED = (
     "complex P on A as a, B as b schema id as a.id event seq(a, b; 5) where a.id = b.id\n"
     "complex Q on P as p, C as c event and(p, c; 8) where p.id = c.id",
@@ -120,4 +128,5 @@ NAMED = (
     "source A schema int id\nsource B schema int id\nprimitive X on A as s schema key as s.id\n"
     "complex Q on X as x, B as b event seq(x, b; 6) where x.key = b.id",
     "complex Q on A as x, A as y, B as b event seq(x, y, b; 8) where x.id = y.id",
+    *COUNTING,
 )

@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
-from detection.running import NAMED, World, drawn_query, drawn_table, rows
+from detection.running import COUNTING, NAMED, World, drawn_query, drawn_table, rows
 
 from cepheid.acquire.plans import all_plans, is_naive, naive, plan_text
 from cepheid.api import detection
@@ -40,6 +40,24 @@ def test_every_plan_gives_the_matches_of_the_oracle(seed: int) -> None:
         assert running.counts.events <= world.table.num_rows
         # Some types may not be part of the query.
         assert not is_naive(plan) or running.counts.events >= len(expected) ** 0.25
+
+
+@pytest.mark.parametrize("number", range(len(COUNTING)))
+def test_every_plan_counts_what_the_oracle_counts(number: int) -> None:
+    """Counts change with each further event, so they wait for all events in their windows."""
+    rng = random.Random(number)
+    world = World.of(COUNTING[number], drawn_table(rng, 40, 100))
+    expected = world.expected()
+    for plan in all_plans(world.tree.root):
+        logs = world.logs()
+        running = Acquisition(world.program(plan, logs))
+        assert rows(replay(running, logs)) == expected, (world.text, plan_text(world.tree.root, plan))
+        assert running.counts.repeated == 0
+        logs = world.logs()
+        simulation = Simulation(
+            world.program(plan, logs), logs, Network(0, 9, 0.1, 0.1), number, 9, (rng.randint(5, 90),)
+        )
+        assert rows(simulation.run()) == expected, (world.text, plan_text(world.tree.root, plan))
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -19,6 +19,7 @@ import numpy as np
 from cepheid.acquire.models import Complexes, Model, Poisson
 from cepheid.acquire.plans import Plan, bits, unit_node
 from cepheid.acquire.tree import Kind, Node, Operator, Primitive, span
+from cepheid.pattern import Threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +261,8 @@ class CoverageModel(CostModel):
 
     def _occurrences(self, operator: Operator) -> float:
         """How many events per tick complete an occurrence."""
+        if operator.threshold is not None:
+            return counted_rate(operator.threshold, self.presence(operator.items[0]).rate, float(operator.window or 0))
         positive = [
             self.presence(item) for item, negated in zip(operator.items, operator.negated, strict=True) if not negated
         ]
@@ -350,6 +353,8 @@ class PaperModel(CostModel):
         """The occurrence probability of a node per tick, as a rate."""
         if isinstance(node, Primitive):
             return self.streams[node.stream].model.rate
+        if node.threshold is not None:
+            return max(counted_rate(node.threshold, self._rate(node.items[0]), float(node.window or 0)), 1e-300)
         positive = [item for item, negated in zip(node.items, node.negated, strict=True) if not negated]
         rates = [self._rate(item) for item in positive]
         window = float(span(node) or 0) if node.window is None else float(node.window)
@@ -368,6 +373,26 @@ class PaperModel(CostModel):
         product = np.prod([rate / (rate + points) for rate in rates[:-1]], axis=0)
         chance = min(max(inverse(product / points, window), 0.0), 1.0)
         return max(-math.expm1(-rates[-1]) * chance * absent, 1e-300)
+
+
+def counted_rate(threshold: Threshold, rate: float, window: float) -> float:
+    """How many events per tick end a window whose count passes a threshold. Events are taken as independent, and nodes
+    as equal. Nothing is known of values, so that each event may end a sum that passes."""
+    if threshold.fn == "sum" or isinstance(threshold.amount, str):
+        return rate
+    nodes = threshold.nodes
+    if nodes is not None and nodes > 1:
+        share = -math.expm1(-rate * window / nodes)
+        mean, variance = 1 + (nodes - 1) * share, (nodes - 1) * share * (1 - share)
+    else:
+        mean, variance = 1 + rate * window, rate * window
+    spread = math.sqrt(max(2 * variance, 1e-12))
+    below = 0.5 * math.erfc((mean - math.floor(threshold.limit) - 0.5) / spread)
+    equal = 0.5 * math.erfc((mean - math.floor(threshold.limit) + 0.5) / spread)
+    passing = {">": 1 - below, "<=": below, ">=": 1 - equal, "<": equal, "=": below - equal, "!=": 1 - below + equal}
+    if threshold.limit != math.floor(threshold.limit):
+        passing |= {">=": 1 - below, "<": below, "=": 0.0, "!=": 1.0}
+    return rate * min(max(passing[threshold.op], 0.0), 1.0)
 
 
 def _completions(rates: list[float], window: float) -> float:

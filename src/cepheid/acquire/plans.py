@@ -46,6 +46,8 @@ def why_single_step(operator: Operator) -> str | None:
         return "each event of an `or` is a detection"
     if operator.window is None:
         return "without a window, all earlier and later events may match"
+    if operator.kind is Kind.COUNT:
+        return "all events in the window are counted"
     return None
 
 
@@ -103,5 +105,9 @@ def _unit_text(operator: Operator, plan: Plan, unit: int) -> str:
     indices = operator.units[unit]
     inner = ", ".join(dict.fromkeys(plan_text(operator.items[i], plan.below[unit]) for i in indices))
     node = unit_node(operator, unit)
-    text = f"{node.kind.value}({inner})" if isinstance(node, Operator) else inner
+    text = f"{_word(node)}({inner})" if isinstance(node, Operator) else inner
     return f"!{text}" if operator.is_negated(indices) else text
+
+
+def _word(operator: Operator) -> str:
+    return operator.kind.value if operator.threshold is None else operator.threshold.fn

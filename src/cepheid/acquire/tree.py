@@ -22,6 +22,7 @@ from cepheid.pattern import (
     Query,
     Seq,
     SourceStream,
+    Threshold,
     roles,
     types_read,
     walk,
@@ -32,6 +33,8 @@ class Kind(StrEnum):
     AND = auto()
     OR = auto()
     SEQ = auto()
+    COUNT = auto()
+    """A count or a sum over the last while passes a threshold (CED §6.5)."""
 
 
 class Primitive(NamedTuple):
@@ -52,6 +55,7 @@ class Operator:
     window: int | None
     """The window in ticks. An `or` has none."""
     negated: tuple[bool, ...] = ()
+    threshold: Threshold | None = None
 
     units: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
     """The operands that a plan places together: those of one stream, since its events are fetched once."""
@@ -108,7 +112,8 @@ def negated_streams(node: Node, is_negated: bool = False) -> frozenset[str]:
     """The event types that may spoil an event."""
     if isinstance(node, Primitive):
         return frozenset({node.stream}) if is_negated else frozenset()
-    below = (negated_streams(item, is_negated or node.negated[i]) for i, item in enumerate(node.items))
+    inner = is_negated or node.kind is Kind.COUNT  # a count is another with each further event
+    below = (negated_streams(item, inner or node.negated[i]) for i, item in enumerate(node.items))
     return frozenset().union(*below)
 
 
@@ -149,6 +154,8 @@ class _Building:
                         return self.node(EventClass(pattern.var, (stream.source,)), inner, name)
                     if stream.name == kind and isinstance(stream, Query):
                         inner = replace(stream, inputs=(*query.inputs[:number], *stream.inputs))
+                        if stream.threshold is not None:
+                            return self.count(inner, stream.threshold, name)
                         return self.node(inner.pattern, inner, name)
                 return Primitive(name, kind)
             case Seq() | Conj() | Disj():
@@ -170,6 +177,12 @@ class _Building:
         window = None if pattern.window is None else math.floor(self.clock.ticks(pattern.window))
         kind = Kind.SEQ if isinstance(pattern, Seq) else Kind.AND
         return Operator(name, kind, tuple(below), window, negated)
+
+    def count(self, query: Query, threshold: Threshold, name: str) -> Operator:
+        self.parts[name] = Part(query, query.pattern)
+        below = self.node(query.pattern, query, f"{name}.{_label(query.pattern, 0)}")
+        window = math.floor(self.clock.ticks(threshold.window))
+        return Operator(name, Kind.COUNT, (below,), window, (), threshold)
 
 
 def _label(pattern: Pattern, index: int) -> str:

@@ -3,7 +3,7 @@ among the events that are known, and each activates an interval of time for the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -144,7 +144,8 @@ def _stage(
         if not isinstance(items[i], Neg)
     }
     nodes = [operator.items[i] for i in indices]
-    negated = [operator.items[i] for i in indices if operator.negated[i]]
+    excluded: list[Iterable[str]] = [streams(operator.items[i]) for i in indices if operator.negated[i]]
+    excluded += [_counted_streams(operator.items[i]) for i in indices]
     return Stage(
         operator,
         before,
@@ -153,8 +154,17 @@ def _stage(
         prepare(query, source, replace(options, params={})),
         variables,
         frozenset(stream for node in nodes for stream in streams(node)),
-        frozenset().union(*(streams(node) for node in negated)),
+        frozenset().union(*excluded),
     )
+
+
+def _counted_streams(node: Node) -> frozenset[str]:
+    """The event types that a node counts."""
+    if not isinstance(node, Operator):
+        return frozenset()
+    if node.kind is Kind.COUNT:
+        return frozenset(streams(node))
+    return frozenset().union(*map(_counted_streams, node.items))
 
 
 def require_acquirable(query: Query) -> None:

@@ -35,7 +35,7 @@ def filters_of(tree: EventTree) -> dict[str, str]:
     found: dict[str, list[str] | None] = {}
     for part in tree.parts.values():
         derived = {stream.name for stream in part.query.inputs if not isinstance(stream, SourceStream)}
-        for item in getattr(part.pattern, "items", ()):
+        for item in getattr(part.pattern, "items", (part.pattern,)):
             leaf = item.item if isinstance(item, Neg) else item
             if isinstance(leaf, EventClass) and leaf.types[0] not in derived:
                 _add(found, leaf.types[0], _condition(leaf.var, part.query))

@@ -18,6 +18,7 @@ import pyarrow as pa
 from cepheid.checks import EVENT_ID
 from cepheid.codegen.columns import attribute, types_of
 from cepheid.dialect import COMBINATIONS
+from cepheid.engine import thresholds
 from cepheid.engine.adaptation import stepper_for
 from cepheid.engine.composition import OTHER, Composed, DerivedType, Reading
 from cepheid.engine.gather import Gatherer, OutputColumn, with_types
@@ -28,6 +29,7 @@ from cepheid.engine.positions import MatchPositions, first_and_last, intervals, 
 from cepheid.engine.prepare import Prepared, PreparedNode, is_alone
 from cepheid.engine.splicing import Selected, Splice, joined_batches
 from cepheid.engine.stepping import Stepper
+from cepheid.engine.thresholds import Counting
 from cepheid.errors import Explosion
 from cepheid.events import HISTORY
 from cepheid.io.event_columns import for_kernel, one_type
@@ -262,7 +264,9 @@ class Deriving:
     gatherer: Gatherer
     run: Evaluating
     wanted: tuple[str, ...]
-    """The attributes that others read."""
+    """The attributes that others read; of a node that counts, those of the single events."""
+    outer: tuple[str, ...] = ()
+    """Of a node that counts, the attributes that others read."""
     exact: bool = True
     """Whether the order of events that one event completes can matter to others."""
     frontier: int = -END_OF_TIME
@@ -284,8 +288,19 @@ class Deriving:
         parts = [positions for positions in self.run.step(reached) if len(positions)]
         found = [self._derived(joined_positions(parts))] if parts else []
         self.run.forget()
-        self.frontier = max(self.frontier, self._frontier(reached))
+        before, self.frontier = self.frontier, max(self.frontier, self._frontier(reached))
+        if self.node.counting is not None:
+            return self._counted(self.node.counting, found, before)
         return self._distinct(self._limited(found))
+
+    def _counted(self, counting: Counting, found: list[pa.RecordBatch], before: int) -> list[pa.RecordBatch]:
+        """The events about the single events that were found. `held` has those that later windows reach."""
+        if not found and not self.held:
+            return []
+        rows = joined_batches([*self.held, *found])
+        result = thresholds.step(counting, self.outer, ARRIVAL, rows, before, self.frontier)
+        self.held = [] if result.held is None else [result.held]
+        return [] if result.derived is None else [result.derived]
 
     @property
     def _is_ordered(self) -> bool:
@@ -416,8 +431,8 @@ class Wiring:
 
     merge: Merge
     """The events of the query that the graph feeds, before the first."""
-    nodes: tuple[tuple[PreparedNode, Gatherer, Merge, tuple[str, ...]], ...]
-    """Each node with the derived columns, its events, and the attributes that others read."""
+    nodes: tuple[tuple[PreparedNode, Gatherer, Merge, tuple[str, ...], tuple[str, ...]], ...]
+    """Each node with the derived columns, its events, the attributes of its matches, and those that others read."""
     input_columns: tuple[str, ...]
     events: EventIds | None = None
     """The identifiers of the events of the input, if matches are identified."""
@@ -434,6 +449,9 @@ class Wiring:
         for node in reversed(prepared.graph.nodes):
             read_by_others = [n for consumer in consumers for n in _attributes_read(node.name, consumer)]
             wanted = tuple(dict.fromkeys([*read_by_others, *([] if node.identity is None else [EVENT_ID])]))
+            outer = wanted
+            if node.counting is not None:
+                wanted = node.counting.read
             gatherer = _gatherer(node, wanted)
             read = columns_read([*node.prepared.attributes, *gatherer.needed()], node.reading.shape.schema)
             plan, passes_on = node.prepared.plan, HISTORY in wanted
@@ -441,7 +459,7 @@ class Wiring:
                 require_timers(plan.core)
             has_histories = plan.has_histories or (passes_on and bool(node.reading.derived))
             consumers.append(Merge.of(node.reading, read, may_drop(plan), has_histories, ids is not None))
-            nodes.append((node, gatherer, consumers[-1], wanted))
+            nodes.append((node, gatherer, consumers[-1], wanted, outer))
         columns = [column.name for consumer in consumers for column in consumer.schema if column.name not in _OWN]
         events = None if ids is None else ids.events
         columns += () if events is None else events.columns
@@ -460,7 +478,8 @@ def _attributes_read(node: str, consumer: Merge) -> Iterator[str]:
 def _gatherer(node: PreparedNode, wanted: Sequence[str]) -> Gatherer:
     shape = node.reading.shape
     schema = with_types(shape.schema).append(pa.field(TIME, pa.int64()))
-    chosen = [a for a in node.attributes if a.name in wanted and a.expr is not None]
+    known = node.attributes if node.counting is None else node.counted
+    chosen = [a for a in known if a.name in wanted and a.expr is not None]
     columns = tuple(OutputColumn(a.name, a.arrow, a.expr, a.of_branches) for a in chosen)
     variables = dict.fromkeys(node.prepared.variables, ())
     return Gatherer(node.prepared, schema, shape.columns.time, variables, columns, {}).with_lacks()
@@ -494,12 +513,12 @@ class GraphRun:
     @classmethod
     def start(cls, wiring: Wiring, expected: int | None, kernel: Callable[[Prepared], Kernel] = compiled) -> GraphRun:
         nodes = []
-        for node, gatherer, merge, wanted in wiring.nodes:
+        for node, gatherer, merge, wanted, outer in wiring.nodes:
             run = Evaluating.start(node.prepared, merge.new(), kernel(node.prepared), expected)
-            readings = [wiring.merge.reading, *(other.reading for _, _, other, _ in wiring.nodes)]
+            readings = [wiring.merge.reading, *(other.reading for _, _, other, _, _ in wiring.nodes)]
             users = [one.query for one in readings if any(derived.node == node.name for derived in one.derived)]
             exact = any(map(_order_matters, users))
-            nodes.append(Deriving(node, gatherer, run, wanted, exact, left=node.prepared.query.limit))
+            nodes.append(Deriving(node, gatherer, run, wanted, outer, exact, left=node.prepared.query.limit))
         return cls(nodes, wiring.merge.new(), events=wiring.events)
 
     def add(self, batch: pa.RecordBatch) -> None:

@@ -18,6 +18,7 @@ from cepheid.engine.layout import Detection, column_names
 from cepheid.engine.match_ids import MATCH_ID, EventIds, MatchIds
 from cepheid.engine.positions import Binding
 from cepheid.engine.sampling import Sampler, is_large_enough
+from cepheid.engine.thresholds import Counting, single_events
 from cepheid.errors import InputProblem, NotAvailable, PatternProblem, did_you_mean, listing, shown
 from cepheid.events import START, Clock, Schema
 from cepheid.explanation import Feed
@@ -160,12 +161,16 @@ class PreparedNode:
     reading: Reading
     attributes: tuple[Attribute, ...]
     prepared: Prepared
+    counting: Counting | None = None
+    """How single events are counted, if the node derives events about many."""
+    counted: tuple[Attribute, ...] = ()
+    """The attributes of these single events."""
 
     @property
     def identity(self) -> Attribute | None:
         """CED's `event_id`, if the declaration sets it: events with the same one are one event."""
         found = {attribute.name: attribute for attribute in self.attributes}
-        identity = found.get(EVENT_ID) if BASE_SCHEMA.keys() <= found.keys() else None
+        identity = found.get(EVENT_ID) if BASE_SCHEMA.keys() <= found.keys() and self.counting is None else None
         return identity if identity is not None and identity.expr is not None else None
 
 
@@ -226,7 +231,7 @@ def _composed(
             case ProjectionNode(stream=stream):
                 query = projected(stream)
             case QueryNode():
-                query = node.query
+                query = node.query if node.query.threshold is None else single_events(node.query)
         reading = reading_of(query, used, shape, schema, clock, is_complete=is_complete)
         described = Composed(source, reading.shape) if used else source
         is_output = name == graph.output
@@ -242,6 +247,12 @@ def _composed(
             return replace(prepared, graph=PreparedGraph(bound, tuple(made.values()), reading))
         is_primitive = isinstance(node, ProjectionNode)
         attributes = attributes_of_matches(query, reading, clock, _keys_of_matches(prepared), is_primitive)
+        if isinstance(node, QueryNode) and node.query.threshold is not None:
+            counting = Counting.of(node.query, clock)
+            made[name] = PreparedNode(
+                name, labels[name], reading, counting.attributes(attributes), prepared, counting, attributes
+            )
+            continue
         made[name] = PreparedNode(name, labels[name], reading, attributes, prepared)
     raise AssertionError("a graph has an output")
 
@@ -328,6 +339,10 @@ def with_match_ids(prepared: Prepared, column: str | None) -> Prepared:
         _require_identifiers(prepared, column, shape)
     if query.summarizes:
         raise NotAvailable(f"`{MATCH_ID}` of a summary, which is about all matches", hint=f"drop {MATCH_ID}")
+    if graph is not None and any(node.counting is not None for node in graph.nodes):
+        raise NotAvailable(
+            f"`{MATCH_ID}` of matches with events about many events", hint="group by attributes, and compare these"
+        )
     if MATCH_ID in column_names(query):
         raise PatternProblem(
             f"`{MATCH_ID}` is the name of the column that was asked for", hint="choose another name in the query"

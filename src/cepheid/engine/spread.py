@@ -50,16 +50,24 @@ def _of_graph(prepared: Prepared, graph: PreparedGraph) -> Distribution:
         if isinstance(divided, Undivided):
             return Undivided(f"the queries share no key, and in {label} {divided.reason}")
         before, after = before + divided.before, after + divided.after
+    for node in graph.nodes:
+        if node.counting is not None:  # an event about many begins with the first of them
+            before, after = before + node.counting.window, after + node.counting.window
     return Sliced(before, after)
 
 
 def _keys(prepared: Prepared, derived: Sequence[DerivedType], nodes: Mapping[str, PreparedNode]) -> Sequence[str]:
     """The columns of the input whose values all events of a match share. A match of one event shares all columns."""
-    inner = {one.node: _keys(nodes[one.node].prepared, nodes[one.node].reading.derived, nodes) for one in derived}
+    inner = {one.node: _keys_of_node(nodes[one.node], nodes) for one in derived}
     own = keyed(prepared.plan)
     parts = () if own is None or own.computed else own.attributes
     names = list(prepared.input.schema.names) if is_alone(prepared.query) else parts
     return [name for name in names if all(_carries(one, name) and name in inner[one.node] for one in derived)]
+
+
+def _keys_of_node(node: PreparedNode, nodes: Mapping[str, PreparedNode]) -> Sequence[str]:
+    keys = _keys(node.prepared, node.reading.derived, nodes)
+    return keys if node.counting is None else [name for name in keys if name in node.counting.group]
 
 
 def _identifying(node: PreparedNode) -> set[str]:

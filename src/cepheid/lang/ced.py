@@ -22,10 +22,11 @@ from cepheid.events import OWN_UNIT, Duration
 from cepheid.expr import Attr, Const, Expr, Param, Same, Whole, attribute_text, children, name_text, type_name_text
 from cepheid.expr import to_text as expr_text
 from cepheid.expr import walk as walk_expr
+from cepheid.lang import ced_counts
+from cepheid.lang.ced_counts import Counted, CountedBuilder, nodes_of
 from cepheid.lang.common import LanguageParser, conditions_text, where_clause
 from cepheid.lang.expressions import (
     MAX_DEPTH,
-    ExpressionBuilder,
     all_parts,
     check_depth,
     expression_grammar,
@@ -67,7 +68,7 @@ _RESERVED = ("SOURCE", "PRIMITIVE", "COMPLEX", "ON", "SCHEMA", "AS", *DIALECT.cl
 _GRAMMAR = (
     r"""
 start: (declaration ";"?)+
-?declaration: _SOURCE TYPE _SCHEMA field ("," field)* -> source
+?declaration: _SOURCE TYPE [_ON NUMBER _NODES] _SCHEMA field ("," field)* -> source
     | _PRIMITIVE TYPE on schema -> primitive
     | _COMPLEX TYPE [on] [schema] _EVENT event [_WHERE constraints] -> complex
 field: WORD WORD
@@ -78,6 +79,8 @@ derived: WORD _AS expr
 constraints: condition ("," condition)*
 
 ?event: TYPE -> subevent
+    | _COUNT "(" counted ";" window ")" COMPARE limit [group] [_AS NAME] -> count_of
+    | _SUM "(" counted ";" window ")" COMPARE limit [group] [_AS NAME] -> sum_of
     | _SEQ "(" operand ("," operand)+ [";" window] ")" -> seq
     | _AND "(" operand ("," operand)+ [";" window] ")" -> conj
     | _OR "(" operand ("," operand)+ [";" window] ")" -> disj
@@ -88,10 +91,11 @@ window: [NAME "="] duration
 _SEQ.5: /seq(?=\s*\()/i
 _WITHOUT: /[!~¬]/
 """
+    + ced_counts.GRAMMAR
     + keywords(*(word for word in _RESERVED if word != "AS"))
     + expression_grammar(reserved=_RESERVED, vectors=True)
 )
-_WORDS = {"_SEQ": "`seq(...)`", "_AND": "`and`", "_OR": "`or`", "_WITHOUT": "`!`"}
+_WORDS = {"_SEQ": "`seq(...)`", "_AND": "`and`", "_OR": "`or`", "_WITHOUT": "`!`", **ced_counts.WORDS}
 
 
 # --- declarations as written ------------------------------------------------------------------------------------------
@@ -122,17 +126,32 @@ class _Event(NamedTuple):
     where: tuple[Expr, ...] = ()
 
 
-_Declaration = SourceStream | _Event
+class _Source(NamedTuple):
+    stream: SourceStream
+    nodes: int | None
+    """How many nodes it has."""
+
+    @property
+    def name(self) -> str:
+        return self.stream.name
+
+    @property
+    def span(self) -> Span | None:
+        return self.stream.span
+
+
+_Declaration = _Source | _Event
 _Stream = SourceStream | DerivedStream | Query
 
 
 @v_args(meta=True)
-class _Builder(ExpressionBuilder):
+class _Builder(CountedBuilder):
     start = on = schema = constraints = all_parts
     neg = rule_for(pt.Neg)
 
     def source(self, meta: Meta, items: list[Any]) -> _Declaration:
-        return SourceStream(str(items[0]), tuple(items[1:]), span=span_of(items[0]))
+        name, nodes, *fields = items
+        return _Source(SourceStream(str(name), tuple(fields), span=span_of(name)), nodes and nodes_of(nodes))
 
     def field(self, meta: Meta, items: list[Any]) -> tuple[str, Any]:
         return str(items[1]), type_named(items[0])
@@ -180,7 +199,7 @@ class _Builder(ExpressionBuilder):
 
 _PARSER = LanguageParser(_GRAMMAR, _Builder(), _WORDS)
 _START = re.compile(
-    r"\s*(?:source\s+(?:[\w-]+|`[^`]*`)\s+(?:schema|source|primitive|complex)|primitive|complex)\b", re.IGNORECASE
+    r"\s*(?:source\s+(?:[\w-]+|`[^`]*`)\s+(?:on|schema|source|primitive|complex)|primitive|complex)\b", re.IGNORECASE
 )
 
 
@@ -200,6 +219,8 @@ def parse(text: str, known: Collection[str] = ()) -> Query:
             expected="a `complex` declaration, whose events are the result",
             hint="complex NAME on ... event seq(...)",
         )
+    if result.threshold is not None:
+        result = ced_counts.wrapped(result)
     used = _used(result, streams)
     return replace(result, inputs=tuple(stream for stream in streams if stream.name in used))
 
@@ -223,21 +244,26 @@ class _Script:
         self._declarations = declarations
         self._known = known
         self._all = {declaration.name for declaration in declarations}
-        self._has_sources = any(isinstance(d, SourceStream) for d in declarations)
-        self._has_streams = any(isinstance(d, SourceStream) or d.event is None for d in declarations)
+        self._has_sources = any(isinstance(d, _Source) for d in declarations)
+        self._has_streams = any(isinstance(d, _Source) or d.event is None for d in declarations)
         self._before: list[str] = []
+        self._nodes: dict[str, int | None] = {}
 
     def streams(self) -> list[_Stream]:
         found: list[_Stream] = []
         for declaration in self._declarations:
             if declaration.name in self._before:
                 raise named_twice(f"`{declaration.name}` is declared", "declaration", declaration.span)
-            if isinstance(declaration, SourceStream):
-                found.append(declaration)
+            if isinstance(declaration, _Source):
+                found.append(declaration.stream)
+                self._nodes[declaration.name] = declaration.nodes
             elif declaration.event is None:
                 found.append(self._primitive(declaration))
             else:
-                found.append(self._complex(declaration, declaration.event))
+                found += self._complex(declaration, declaration.event)
+            if isinstance(declaration, _Event):
+                nodes = {self._nodes.get(item.stream) for item in declaration.on if item.stream != NODE}
+                self._nodes[declaration.name] = nodes.pop() if len(nodes) == 1 else None
             self._before.append(declaration.name)
         return found
 
@@ -269,7 +295,8 @@ class _Script:
         own = () if any(column.name == "node_id" for column in columns) else (Column("node_id", Attr(NODE, "id")),)
         return Query(pt.Disj(classes, span=declaration.span), DIALECT, output=(*own, *columns), name=declaration.name)
 
-    def _complex(self, declaration: _Event, event: Pattern) -> Query:
+    def _complex(self, declaration: _Event, event: Pattern) -> list[Query]:
+        """The declaration, after those of the counts in it."""
         aliases: dict[str, str] = {}
         for item in declaration.on:
             if item.stream == NODE:
@@ -279,20 +306,60 @@ class _Script:
                 hint = f"write `{item.stream} as` and another name"
                 raise named_twice(f"`{item.alias}` is listed", "subevent", item.span, hint)
             aliases[item.alias] = item.stream
-        pattern = map_classes(event, lambda node: self._subevent(node, aliases))
+        pattern, counts, where = self._counts(declaration, event, aliases)
+        if pattern is None:
+            return counts
+        pattern = map_classes(pattern, lambda node: self._subevent(node, aliases))
         schema = declaration.schema
-        return Query(
+        made = Query(
             pattern,
             DIALECT,
-            where=where_clause(declaration.where, roles(pattern)),
+            where=where_clause(where, roles(pattern)),
             output=None if schema is None else _Schema(declaration.name, schema, roles(pattern)).columns(),
             name=declaration.name,
         )
+        return [*counts, made]
+
+    def _counts(
+        self, declaration: _Event, event: Pattern, aliases: Mapping[str, str]
+    ) -> tuple[Pattern | None, list[Query], tuple[Expr, ...]]:
+        """The event with counts by name (None if it is one itself), their declarations, and the other conditions."""
+        counts = ced_counts.counts_in(event)
+        if not counts:
+            return event, [], declaration.where
+        bound = {node.var for node in pt.walk(event) if isinstance(node, EventClass)}
+        ced_counts.require_listed(counts, aliases, bound)
+        if isinstance(event, Counted) and declaration.schema is not None:
+            raise PatternProblem(
+                f"`{declaration.name}` is a count, which has a schema of its own",
+                span=declaration.span,
+                expected="the attributes of its group, and `value`",
+            )
+        names = ced_counts.named(counts, {*self._all, *self._before, *self._known, *bound})
+        names = [declaration.name] if isinstance(event, Counted) else names
+        known = {alias: aliases.get(alias, alias) for alias in (one.alias for one in counts)}
+        own, where = ced_counts.divided(declaration.where, set(known), {*bound, *names})
+        made = []
+        for one, name in zip(counts, names, strict=True):
+            stream = known[one.alias]
+            self._check_declared(stream, one.span, is_closed=self._has_streams)
+            conditions = where_clause(own[one.alias], roles(EventClass(one.alias)))
+            made.append(ced_counts.declared(one, name, known, conditions, DIALECT, self._nodes.get(stream)))
+        if isinstance(event, Counted):
+            if where:
+                raise PatternProblem(
+                    f"a condition on other events than `{event.alias}`", span=where[0].span, expected="on single events"
+                )
+            return None, made, where
+        self._before += names
+        return ced_counts.with_names(event, {id(one): n for one, n in zip(counts, names, strict=True)}), made, where
 
     def _subevent(self, node: EventClass, aliases: Mapping[str, str]) -> EventClass:
         """A name in an event expression: one that `on` lists, or (always, where it lists none) a stream's own."""
         if node.var in aliases:
             return replace(node, types=(aliases[node.var],))
+        if node.types:  # a count
+            return node
         if aliases and node.var not in self._before:
             raise NameProblem(
                 f"`{node.var}` is not among the subevents",
@@ -400,9 +467,9 @@ def _complex_text(query: Query) -> str:
     uses_node = any(_names_node(expr) for expr in (*query.where, *(column.expr for column in columns)))
     if uses_node or any(alias != stream for alias, stream in aliases.items()):
         lines.append(_on_text(aliases, (*query.where, *(column.expr for column in columns))))
-    if columns:
+    if columns and query.threshold is None:
         lines.append(_schema_text(columns))
-    lines.append(f"event {pattern_text(query.pattern)}")
+    lines.append(f"event {pattern_text(query.pattern) if query.threshold is None else ced_counts.text(query)}")
     if query.where:
         lines.append(f"where {conditions_text(query.where)}")
     return "\n".join(lines)

@@ -17,8 +17,9 @@ from cepheid.checks import EVENT_ID, NODE
 from cepheid.evaluation import Env, aggregate, output_value, value_or_null
 from cepheid.events import NO_CLOCK, Clock, Event
 from cepheid.expr import MEMBER, Aggregate, Over, Whole
-from cepheid.pattern import DerivedStream, Query, SourceStream
+from cepheid.pattern import VALUE, DerivedStream, Query, SourceStream
 from cepheid.semantics.common import Bindings, Context, Found, accepts, events_of
+from cepheid.semantics.thresholds import Occurrence, occurrences
 from cepheid.values import compare
 
 Attributes = Mapping[str, Sequence[str]]
@@ -96,6 +97,11 @@ def _derived(
                 if event.type == item.source:
                     yield arrivals.put(_primitive_of(item, event, clock), arrivals.of(event))
         case Query():
+            if item.threshold is not None:
+                matches = _found(item, stream, clock, arrivals, derived)
+                for one in occurrences(item, matches, clock):
+                    yield arrivals.put(_event_of(item, one), arrivals.of(one.last))
+                return
             known = _known_attributes(item, stream, _with_inputs(item, stream, derived))
             for found in _found(item, stream, clock, arrivals, derived):
                 last = max(events_of(found.bindings), key=lambda event: (event.end, event.position))
@@ -105,7 +111,7 @@ def _derived(
 def _distinct(item: DerivedStream | Query, events: Iterable[Event]) -> Iterator[Event]:
     """Of the events of a CED declaration with the same `event_id`, the first: they are one event (ruling 17)."""
     columns = item.columns if isinstance(item, DerivedStream) else item.output or ()
-    is_ced = isinstance(item, DerivedStream) or item.dialect.has_nodes
+    is_ced = isinstance(item, DerivedStream) or (item.dialect.has_nodes and item.threshold is None)
     is_identified = is_ced and any(column.name == EVENT_ID for column in columns)
     seen: list[Any] = []
     for event in events:
@@ -113,6 +119,12 @@ def _distinct(item: DerivedStream | Query, events: Iterable[Event]) -> Iterator[
         if identity is None or not any(compare("=", identity, other) for other in seen):
             seen += [] if identity is None else [identity]
             yield event
+
+
+def _event_of(query: Query, one: Occurrence) -> Event:
+    attributes = {**_base_schema(None, one.start, one.end), **one.group, VALUE: one.value}
+    times = tuple(sorted({one.start, one.end}))
+    return Event(query.name or "", one.start, one.end, 0, attributes, attributes, times)
 
 
 def _primitive_of(item: DerivedStream, event: Event, clock: Clock) -> Event:
@@ -139,6 +151,8 @@ def _attributes_of(item: DerivedStream | Query, events: Sequence[Event], derived
     """The attributes of the events that a declaration or a query derives."""
     if isinstance(item, DerivedStream):
         return [*_base_schema(None, 0, 0), *(column.name for column in item.columns)]
+    if item.threshold is not None:
+        return [*_base_schema(None, 0, 0), *(column.name for column in item.output or ()), VALUE]
     known = _known_attributes(item, events, _with_inputs(item, events, derived))
     names = [*(_base_schema(None, 0, 0) if item.dialect.has_nodes else INTERVAL_TYPES)]
     names += [column.name for column in item.output or () if not isinstance(column.expr, Whole)]
