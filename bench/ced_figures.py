@@ -116,12 +116,13 @@ def measured(
     quick: bool,
     most: int = 60,
 ) -> list[Sample]:
-    """Runs plans over streams until the mean share of fetched events is settled, at most so often."""
+    """Runs plans over streams until the mean share of fetched events is settled (`quick`: until one has a match), at
+    most so often."""
     shares: dict[str, list[float]] = {}
     model: dict[str, list[float]] = {}
     total: dict[str, list[float]] = {}
     seed = 0
-    while seed < (1 if quick else most) and (quick or not _is_settled(shares)):
+    while seed < most and not (any(matches for _, matches, _ in total.values()) if quick else _is_settled(shares)):
         event = events(seed)
         streams = event.streams(seed, 250 if quick else 2_000)
         count = sum(len(times) for times in streams.values())

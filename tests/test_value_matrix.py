@@ -122,11 +122,11 @@ def test_files_have_the_rows_of_the_table(kind: str, tmp_path: Path) -> None:
     table = events(kind)
     pq.write_table(table, tmp_path / "events.parquet")
     feather.write_feather(table, tmp_path / "events.arrow")
-    for name in ("key", "columns", "selected"):
-        truth = expected(QUERIES[name], table)
+    truths = {name: expected(QUERIES[name], table) for name in ("key", "columns", "selected")}
+    assert any(truths.values())
+    for name in [name for name, truth in truths.items() if truth is not None]:
         for file in ("events.parquet", "events.arrow"):
-            if truth is not None:
-                assert rows(cepheid.match(QUERIES[name], str(tmp_path / file))) == truth, (name, file)
+            assert rows(cepheid.match(QUERIES[name], str(tmp_path / file))) == truths[name], (name, file)
 
 
 @pytest.mark.spark
@@ -135,7 +135,8 @@ def test_files_have_the_rows_of_the_table(kind: str, tmp_path: Path) -> None:
 def test_spark_has_the_rows_of_the_table(kind: str, spark: Any, tmp_path: Path) -> None:
     table, path = events(kind), str(tmp_path / "events.parquet")
     pq.write_table(table, path)
-    query = QUERIES["key"].replace("WITHIN 40", "WITHIN 40 RETURN a.v AS x, b.v AS y")
-    truth = expected(query, table)
+    if kind == "zone":  # Spark shows all times in the zone of its session
+        table = table.set_column(3, "v", table["v"].cast(pa.timestamp("us", "UTC")))
+    truth = expected(QUERIES["columns"], table)
     assert truth
-    assert rows(cepheid.match(query, spark.read.parquet(path)).toArrow()) == truth
+    assert rows(cepheid.match(QUERIES["columns"], spark.read.parquet(path)).toArrow()) == truth

@@ -31,7 +31,7 @@ class Restricted:
 
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "types", "events", "version"),
+    ("errors", "content", "types", "events", "version"),
     (
         "values",
         "expr",

@@ -7,10 +7,10 @@ are known to the query that uses them.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from cepheid.content import content_hash
 from cepheid.pattern import DerivedStream, Query, SourceStream
 
 INPUT = "input"
@@ -80,7 +80,7 @@ def _add(
     node: Node
     if isinstance(item, DerivedStream):
         node = ProjectionNode(item, _used(scope, {item.source}))
-        content = repr(replace(item, name=""))
+        content: DerivedStream | Query = replace(item, name="")
     else:
         known = dict(scope)
         for inner in item.inputs:
@@ -92,8 +92,8 @@ def _add(
         declared = tuple(source for source in sources if source.name in types)
         query = replace(item, inputs=declared, name=None)
         node = QueryNode(query, _used(known, types))
-        content = repr(query)
-    name = hashlib.blake2b(f"{content} {node.uses}".encode(), digest_size=8).hexdigest()
+        content = query
+    name = content_hash(content, node.uses).hex()
     nodes.setdefault(name, node)
     return name
 

@@ -20,6 +20,7 @@ from cepheid.codegen import parts
 from cepheid.codegen.compile import interpreted
 from cepheid.errors import CepheidError
 from cepheid.kernels.tree import evaluator as tree
+from cepheid.lang import parse
 from cepheid.runtime.kernel import Kernel, operator_counts
 from cepheid.tree_plan import TreePlan
 
@@ -109,6 +110,7 @@ GOLDEN = [
     case
     for case in all_cases()
     if case.language == "zstream" and case.matches is not None and not case.params and "unit" not in case.headers
+    if not parse(case.query).inputs  # the closure of a group is a query of its own
 ]
 
 

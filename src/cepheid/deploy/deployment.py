@@ -6,7 +6,6 @@ operators of the queries that others use are nodes of `graph.py`, which are name
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ import numpy as np
 
 from cepheid import expr as ex
 from cepheid.codegen.columns import schema_types
+from cepheid.content import content_hash
 from cepheid.deploy.families import VERSION, Rule, Shape, family_of, later
 from cepheid.deploy.family_run import Families
 from cepheid.deploy.templates import (
@@ -93,8 +93,7 @@ class FamilyGroup:
         names = np.zeros(self.families.rules, np.int64)
         for (shape, rules), (*_, first) in zip(self.members, self.families.layout.tolist(), strict=True):
             for number, rule in enumerate(rules):
-                digest = hashlib.blake2b(repr((shape, rule)).encode(), digest_size=8).digest()
-                names[first + number] = int.from_bytes(digest, "little", signed=True) or 1
+                names[first + number] = int.from_bytes(content_hash(shape, rule), "little", signed=True) or 1
         return names
 
 
@@ -444,7 +443,7 @@ def content_name(prepared: Prepared) -> str:
     output = query.output if query.summarizes else None
     limit = query.limit if query.summarizes else None
     content = renamed(replace(query, output=output, limit=limit, name=None))
-    return hashlib.blake2b(f"{content!r} {query.summarizes}".encode(), digest_size=8).hexdigest()
+    return content_hash(content, query.summarizes).hex()
 
 
 def renamed(query: Query) -> Query:

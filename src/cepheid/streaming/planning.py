@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from cepheid.binding import require_types
+from cepheid.content import content_hash
 from cepheid.deploy.deployment import FamilyGroup, Operator, Output, Written, deploy, representatives
 from cepheid.deploy.event_tests import EventTest
 from cepheid.deploy.families import VERSION, Rule, Shape, slots_of
@@ -213,8 +213,8 @@ class _Planning:
                 "between those that it binds, and some of them may have arrived before",
                 hint="start a stream of its own for it",
             )
-        shown_as = f"{prepared.query.output!r} {prepared.query.limit} {list(prepared.variables)}"
-        id = f"{operator.name}-{hashlib.blake2b(shown_as.encode(), digest_size=4).hexdigest()}"
+        shown_as = content_hash(prepared.query.output, prepared.query.limit, list(prepared.variables), size=4)
+        id = f"{operator.name}-{shown_as.hex()}"
         return replace(query, shape=self.options.output.shape, id=id, since=since, is_named=True)
 
     def _group(self, group: FamilyGroup) -> StreamGroup:
