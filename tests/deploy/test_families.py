@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -11,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cepheid
+from cepheid.deploy import event_tests, family_layout
 from cepheid.deploy.deployment import Deployment, Written, deploy
 from cepheid.deploy.families import LONGEST
 from cepheid.engine.prepare import RunOptions
@@ -119,9 +123,22 @@ def by_query(tables: list[Any]) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+@contextmanager
+def as_if_many(data: st.DataObject) -> Iterator[None]:
+    """Few rules, sometimes as if they were many: with latent instances, and with rows that stand for many classes."""
+    words, rows = data.draw(st.sampled_from([(1, 1), (1, 1 << 20), (8, 1 << 20)]))
+    with mock.patch.object(family_layout, "MANY_WORDS", words), mock.patch.object(event_tests, "_ROWS", rows):
+        yield
+
+
 @given(st.lists(eql_rules() | sase_rules(), min_size=2, max_size=7), streams(), st.data())
-@settings(max_examples=40)
+@settings(max_examples=60)
 def test_families_find_what_the_oracle_finds(texts: list[str], table: pa.Table, data: st.DataObject) -> None:
+    with as_if_many(data):
+        check_families(texts, table, data)
+
+
+def check_families(texts: list[str], table: pa.Table, data: st.DataObject) -> None:
     queries = {f"q{number}": text for number, text in enumerate([*texts, texts[0]])}
     expected = {name: cepheid.match(text, table, evaluator="reference").to_pylist() for name, text in queries.items()}
     together = by_query(cepheid.match(queries, table))

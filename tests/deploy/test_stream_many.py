@@ -23,7 +23,7 @@ from cepheid.streaming.planning import StreamOptions, StreamSource, plan_queries
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulation
 
-from .test_families import eql_rules, sase_rules, streams
+from .test_families import as_if_many, eql_rules, sase_rules, streams
 
 OTHERS = [
     "PATTERN SEQ(t a, u+ b[]) WHERE skip_till_next_match(a, b[]) { [k] AND a.v > 1 } WITHIN 5",
@@ -82,6 +82,11 @@ def arriving(data: st.DataObject, table: pa.Table, delay: int) -> list[list[dict
 @settings(max_examples=40)
 def test_queries_that_come_and_go(texts: list[str], table: pa.Table, data: st.DataObject) -> None:
     """At every batch queries are added and removed; each state is saved and restored."""
+    with as_if_many(data):
+        check_queries_that_come_and_go(texts, table, data)
+
+
+def check_queries_that_come_and_go(texts: list[str], table: pa.Table, data: st.DataObject) -> None:
     delay = data.draw(st.sampled_from([0, 2]))
     batches = arriving(data, table, delay)
     names = [f"q{number}" for number in range(len(texts))]

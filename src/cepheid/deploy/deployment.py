@@ -18,7 +18,7 @@ from cepheid import expr as ex
 from cepheid.codegen.columns import schema_types
 from cepheid.content import content_hash
 from cepheid.deploy.families import VERSION, Rule, Shape, family_of, later
-from cepheid.deploy.family_run import Families
+from cepheid.deploy.family_layout import Families
 from cepheid.deploy.templates import (
     Fragment,
     Parts,
@@ -367,8 +367,9 @@ class _Planner:
         outputs: dict[str, list[_Member]] = {}
         for member in members:
             outputs.setdefault(member.columns, []).append(member)
+        as_written = replace(self, options=replace(self.options, options={**self.options.options, "rewrite": "off"}))
         shown = tuple(
-            Output(self.prepared(of[0].written), tuple(m.written.name for m in of)) for of in outputs.values()
+            Output(as_written.prepared(of[0].written), tuple(m.written.name for m in of)) for of in outputs.values()
         )
         answers = tuple(_answers([numbers[m.written.name] for m in of], before) for of in outputs.values())
         return FamilyGroup(families, tuple((shape, tuple(of)) for shape, of in ordered.items()), shown, answers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,21 +11,13 @@ import pyarrow as pa
 from cepheid.codegen.columns import attribute, number_array, time_of
 from cepheid.codegen.encoder import Dictionary
 from cepheid.codegen.typed_columns import from_arrow
-from cepheid.deploy.event_tests import EventTest, EventTests
-from cepheid.deploy.families import Rule, Shape, slots_of
+from cepheid.deploy.family_layout import Families
 from cepheid.io.rows import TIME
-from cepheid.kernels.family import instances
+from cepheid.kernels.family import instances, saved_instances
 from cepheid.kernels.family.event_bits import WORD
 from cepheid.kernels.family.instances import (
-    CANCELS,
-    COMBINATION,
     END,
     FIRST_LIMIT,
-    FIRST_WINDOW,
-    FOLLOWING,
-    KEEPS,
-    KIND,
-    LAST_WINDOW,
     LIMIT,
     NEVER,
     NONE,
@@ -35,157 +27,23 @@ from cepheid.kernels.family.instances import (
     OUT_ROWS,
     OUT_START,
     OUT_WORD,
-    PASSES,
     QUEUE,
     QUEUE_DELAY,
     QUEUE_HEAD,
-    REACH,
     RECENT_AT,
     RECENTS,
     REGISTERS,
     ROOM,
     RULE,
-    SILENCE,
-    SUCCESSOR,
     TOP,
     WAKE,
-    WINDOW,
     WORD_RECORD,
 )
-from cepheid.physical import Kind, kind_of
 from cepheid.runtime.arrays import NULL_CODE, NULL_INT
 from cepheid.runtime.jit import WORTH_COMPILING, machine_code
 from cepheid.runtime.kernel import END_OF_TIME, Array
-from cepheid.types import Type
 
 _PIECE = 1 << 16
-
-
-@dataclass(frozen=True, slots=True)
-class Families:
-    """The families of one key as the arrays that the instances read. `rules` counts the rules of all families, family
-    by family."""
-
-    key: str | None
-    key_type: Type | None
-    tests: EventTests
-    starts: Array
-    silences: Array
-    words_of_rules: Array
-    windows: Array
-    limits: Array
-    queues: Array
-    """Empty, at the start."""
-    width: int
-    """The length of a match."""
-    layout: Array
-    """Of each family: the first of its words, its words at one position, its positions, and its first rule."""
-
-    @classmethod
-    def of(
-        cls,
-        members: Sequence[tuple[Shape, Sequence[Rule]]],
-        types: Mapping[str, Type],
-        lacks: Mapping[str, tuple[str, ...]],
-        known_types: frozenset[str] | None,
-    ) -> Families:
-        """The families with their rules. `known_types` are all event types of the input, if they are known."""
-        key = members[0][0].key
-        starts: list[tuple[int, int]] = []
-        words: list[list[int]] = []
-        windows: list[tuple[int, int, int, int]] = []
-        limits: list[int] = []
-        queues: list[tuple[int, ...]] = []
-        tested: list[tuple[int, int, Sequence[Rule]]] = []  # the first word of a test, its number in a rule, the rules
-        layout: list[tuple[int, int, int, int]] = []
-        width = rules_before = 0
-        for shape, rules in members:
-            own = cls.words(len(rules))
-            places: dict[tuple[int, str], int] = {}
-            for number, slot in enumerate(slots_of(shape)):
-                is_needed = slot == (0, "passes") or slot[1] == "cancels"
-                if is_needed or not all(_is_trivial(rule, number, known_types) for rule in rules):
-                    places[slot] = width
-                    tested.append((width, number, rules))
-                    width += own
-            first_window = WINDOW * len(windows)
-            for number, (since, at) in enumerate(shape.windows):
-                own_limits = [rule.limits[number] for rule in rules]
-                windows.append((since, at, len(limits) - rules_before, max(own_limits)))
-                limits += [*own_limits, *([0] * (own * WORD - len(rules)))]
-            windows_of = windows[first_window // WINDOW :]
-            begin, first_word = places[0, "passes"], len(words)
-            if shape.delay is None:
-                starts += [(begin + word, first_word + word) for word in range(own)]
-            else:
-                queues.append((begin, own, first_word, shape.delay, NONE, NONE))
-            kind = SUCCESSOR if shape.delay is None else SILENCE
-            last = max(shape.length - 2, 0)
-            layout.append((first_word, own, last + 1, rules_before))
-            for position in range(last + 1):
-                following = position + 1 if shape.delay is None else position
-                parts = [places.get((following, part), NONE) for part in ("passes", "keeps", "cancels")]
-                parts[0] = NONE if shape.delay is not None else parts[0]
-                for word in range(own):
-                    record = dict.fromkeys(range(WORD_RECORD), 0)
-                    for field_, place in zip((PASSES, KEEPS, CANCELS), parts, strict=True):
-                        record[field_] = NONE if place == NONE else place + word
-                    record[FOLLOWING] = NONE if position == last else len(words) + own
-                    record[RULE] = rules_before + word * WORD
-                    record[FIRST_WINDOW], record[LAST_WINDOW] = first_window, WINDOW * len(windows)
-                    record[KIND] = COMBINATION if shape.combines else kind
-                    record[REACH] = min([longest for since, _, _, longest in windows_of if since == 0], default=NEVER)
-                    words.append(list(record.values()))
-            rules_before += own * WORD
-        tests = EventTests(width, types, lacks)
-        for word, number, rules in tested:
-            for at, rule in enumerate(rules):
-                tests.add(word * WORD + at, _without_types(rule.tests[number], known_types))
-        tests.build()
-        return cls(
-            key,
-            None if key is None else types[key],
-            tests,
-            np.array(starts, np.int64).reshape(-1),
-            np.array([begin + at for begin, own, *_ in queues for at in range(own)], np.int64),
-            np.array(words, np.int64).reshape(-1),
-            np.array(windows, np.int64).reshape(-1),
-            np.array(limits or [0], np.int64),
-            np.array(queues, np.int64).reshape(-1),
-            OUT_ROWS + max(shape.length for shape, _ in members),
-            np.array(layout, np.int64),
-        )
-
-    @property
-    def read(self) -> list[str]:
-        """The attributes that the tests and the key are."""
-        return [*self.tests.attributes, *([] if self.key is None else [self.key])]
-
-    @property
-    def has_codes(self) -> bool:
-        """Whether keys are codes of strings."""
-        return self.key_type is not None and kind_of(self.key_type) is Kind.CODE
-
-    @property
-    def rules(self) -> int:
-        """The numbers of rules, with those that are not used."""
-        return int((self.layout[:, 1] * WORD).sum())
-
-    @staticmethod
-    def words(rules: int) -> int:
-        """The words of a set of rules of one family."""
-        return -(-rules // WORD)
-
-
-def _without_types(test: EventTest, known_types: frozenset[str] | None) -> EventTest:
-    """The test without its types, if all events of the input have one of them."""
-    return EventTest((), test.conditions) if known_types is not None and known_types <= {*test.types} else test
-
-
-def _is_trivial(rule: Rule, number: int, known_types: frozenset[str] | None) -> bool:
-    """Whether every event passes a test of a rule."""
-    test = _without_types(rule.tests[number], known_types)
-    return not test.types and not test.conditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +121,7 @@ class FamilyRun:
         """Forgets the instances that do not matter at `now` or later, and the keys without any; returns the keys, each
         at its number. No event may have the time of the last one."""
         words = self.families.words_of_rules
-        link, number = instances.linked, instances.renumbered_keys
+        link, number = saved_instances.linked, saved_instances.renumbered_keys
         if self.registers[TOP] >= WORTH_COMPILING:
             link, number = machine_code(link), machine_code(number)
         self.registers[RECENTS] = 0
@@ -292,7 +150,7 @@ class FamilyRun:
         size = 1 << max(7, (4 * len(values)).bit_length())
         self.slots = np.full(size, NONE, np.int64)
         self.heads = np.full(max(len(values), 1), NONE, np.int64)
-        count, link = instances.key_numbers, instances.linked
+        count, link = instances.key_numbers, saved_instances.linked
         if len(values) >= WORTH_COMPILING or self.registers[TOP] >= WORTH_COMPILING:
             count, link = machine_code(count), machine_code(link)
         null = NULL_CODE if self.families.has_codes else NULL_INT
@@ -312,8 +170,22 @@ class FamilyRun:
     def saved(self, now: int) -> SavedFamilies:
         """What later events need, after all events of times up to `now`."""
         keys = self.forget_keys(now)
-        used = self.arena[: self.registers[TOP]].copy()
-        return SavedFamilies(used, list(keys), self.rows, self.families.layout)
+        return SavedFamilies(self._with_sets(), list(keys), self.rows, self.families.layout)
+
+    def _with_sets(self) -> Array:
+        """The used part of the arena, with a set for each instance."""
+        families, top = self.families, int(self.registers[TOP])
+        if not len(families.latent):
+            return self.arena[:top].copy()
+        tests = families.tests
+        write = saved_instances.with_sets
+        if top + len(families.latent) >= WORTH_COMPILING:
+            write = machine_code(write)
+        tables = (tests.row_of, tests.changes_from, tests.changes_to, tests.changes, tests.rows, tests.full)
+        rules = (families.parts, families.latent, families.words_of_rules, len(tests.first_class))
+        needed = write(self.arena, top, *tables, *rules, np.empty(0, np.int64))
+        made = np.zeros(max(needed, 1), np.int64)
+        return made[: write(self.arena, top, *tables, *rules, made)].copy()
 
     @classmethod
     def restored(cls, families: Families, saved: SavedFamilies, new_rules: Array | None = None) -> FamilyRun:
@@ -331,7 +203,7 @@ class FamilyRun:
         return made
 
     def _oldest_row(self) -> int:
-        oldest = instances.oldest_row
+        oldest = saved_instances.oldest_row
         if self.registers[TOP] >= WORTH_COMPILING:
             oldest = machine_code(oldest)
         return int(oldest(self.arena, self.registers, self.recent, self.rows))
@@ -340,7 +212,7 @@ class FamilyRun:
         families, tests = self.families, self.families.tests
         is_much = len(time) * tests.words >= WORTH_COMPILING
         function = machine_code(instances.step) if is_much else instances.step
-        oldest = machine_code(instances.oldest_row) if is_much else instances.oldest_row
+        oldest = machine_code(saved_instances.oldest_row) if is_much else saved_instances.oldest_row
         found, taken = [], 0
         out = np.empty(1 << 12, np.int64)
         while True:
@@ -359,6 +231,9 @@ class FamilyRun:
                 tests.changes,
                 tests.rows,
                 tests.full,
+                families.parts,
+                families.latent,
+                families.begins,
                 families.starts,
                 families.silences,
                 families.words_of_rules,
@@ -441,7 +316,7 @@ def _carried(families: Families, saved: SavedFamilies, new_rules: Array) -> Arra
         of = slice(first_rule, first_rule + own * WORD)
         first_words[of] = first_word + np.repeat(np.arange(own), WORD)
         strides[of] = own
-    carry = machine_code(instances.carried) if len(saved.arena) >= WORTH_COMPILING else instances.carried
+    carry = machine_code(saved_instances.carried) if len(saved.arena) >= WORTH_COMPILING else saved_instances.carried
     tables = (first_rules, new_rules, first_words, strides, families.words_of_rules)
     needed = carry(saved.arena, len(saved.arena), *tables, np.empty(0, np.int64))
     made = np.zeros(max(needed, 1), np.int64)

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from cepheid.codegen.columns import types_of
-from cepheid.deploy.family_run import Families, FamilyRun, RuleMatches, SavedFamilies
+from cepheid.deploy.family_layout import Families
+from cepheid.deploy.family_run import FamilyRun, RuleMatches, SavedFamilies
 from cepheid.engine.positions import MatchPositions
 from cepheid.io.event_columns import types_column
 from cepheid.io.inputs import Columns

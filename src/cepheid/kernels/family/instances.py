@@ -13,6 +13,11 @@ are successors, too (NEXT §3.2): so the rules that left the set stay *recent* u
 A silence, `(A @ d) \ B`, waits for a time instead: its instances form a queue in the order of creation, because all
 rules of the family have the same delay.
 
+Where there are many rules, most events begin some, and most of these instances end without another event. So they are
+*latent*: such a block has the classes of its event's attributes instead of a set. The set is computed when the next
+event of the key comes, in the same loops as the tests of that event: the words at positions 0 and 1 have one order.
+The rules that stay get a block with a set. Families that combine leave the block latent.
+
 No array grows in the loop over events: `step` stops before an event that may need more room, and says how much.
 """
 
@@ -27,7 +32,7 @@ from cepheid.runtime.prefetch import AHEAD, SOON, prefetch
 SIZE, POSITION, KEY, NEXT, END, UNTIL, DEAD, LATER, EVENTS = range(9)
 """The fields of a block: its length, the position of its last event, its key, the next block of its list, the end of
 the composite event, the last time at which it matters, whether it is dropped, the next block of its queue, and then
-the rows and the times of its events and the pairs of its set."""
+the rows and the times of its events and the pairs of its set (or the classes of a latent one)."""
 PASSES, KEEPS, CANCELS, FOLLOWING, RULE, FIRST_WINDOW, LAST_WINDOW, KIND, REACH, WORD_RECORD = range(10)
 """The fields of a word of rules that wait: the words of φ, of θ and of what cancels in an event's bits (-1: all pass,
 none cancels), the word at the next position (-1: the next event is the last), the number of its first rule, its
@@ -48,6 +53,13 @@ FIRST_LIMIT = 1 << 17
 """Memory is reclaimed only if there is more."""
 NEVER = 1 << 62
 NONE = -1
+LATENT, COMBINES = -2, -3
+"""The queue of a block without a set: all its rules wait, or only those of families that combine."""
+DECIDED, SUCCESSORS, RULES, BEGUN, PHI, THETA, CANCEL, COMBINED, GROUPED, LATENT_REACH, PARTS = range(11)
+"""The words of latent instances in an event's bits. Those of the first events come first: up to `DECIDED` of rules with
+φ or what cancels, up to `SUCCESSORS` of other successors, up to `RULES` of those that combine. Up to `BEGUN` the words
+of other first events. Then, in the order of the first events, those of the second ones: φ, θ and what cancels, and φ
+of those that combine; up to `GROUPED`. And how long latent instances matter."""
 RECENT = 3
 """The length of a record of recent rules: block, word, bits."""
 OUT_WORD, OUT_BITS, OUT_START, OUT_END, OUT_ROWS = range(5)
@@ -149,7 +161,7 @@ def reclaim(arena: np.ndarray, top: int, now: int, heads: np.ndarray, queues: np
             if key != NONE:
                 arena[kept + NEXT] = heads[key]
                 heads[key] = kept
-            if arena[kept + LATER] != NONE:
+            if arena[kept + LATER] >= 0:
                 enqueue(arena, kept, queues, queue_of(arena, kept, queues))
             kept += size
         at += size
@@ -178,13 +190,17 @@ def enqueue(arena: np.ndarray, block: int, queues: np.ndarray, queue: int) -> No
 
 
 @njit
-def room_of_key(arena: np.ndarray, block: int) -> int:
-    """The words that one event can add to the instances of a list."""
-    room = 0
+def room_of_key(arena: np.ndarray, block: int, t: int, latent: int) -> tuple[int, int]:
+    """The words that one event can add to the instances of a list (`latent` for each latent one), and which of them
+    may still matter: 0 none, 1 latent ones only, 2 others too."""
+    room, alive = 0, 0
     while block != NONE:
-        room += arena[block + SIZE] + 2
+        is_latent = arena[block + LATER] <= LATENT
+        room += latent if is_latent else arena[block + SIZE] + 2
+        if arena[block + UNTIL] >= t and arena[block + END] < t:
+            alive = max(alive, 1 if is_latent else 2)
         block = arena[block + NEXT]
-    return room
+    return room, alive
 
 
 @njit
@@ -216,6 +232,9 @@ def step(
     changes: np.ndarray,
     rows: np.ndarray,
     full: np.ndarray,
+    parts: np.ndarray,
+    latent: np.ndarray,
+    begins: np.ndarray,
     starts: np.ndarray,
     silences: np.ndarray,
     words: np.ndarray,
@@ -230,11 +249,15 @@ def step(
     out: np.ndarray,
 ) -> int:
     """Takes the events of a batch from `start` on, or the time that has passed without any. Returns how many were
-    taken: it stops if the arrays need room for `registers[ROOM]` more words (0: they do not). `starts` are pairs: a
-    word of an event's bits, and the word of the rules that it begins; `silences` are the words that begin silences."""
+    taken: it stops if the arrays need room for `registers[ROOM]` more words (0: they do not). `latent` are the words of
+    the rules of latent instances, and `begins` says of each class whether some of these rules may begin with it.
+    `starts` are pairs: a word of an event's bits, and the word of the rules that it begins; `silences` are the words
+    that begin silences."""
     bits, scratch = np.zeros(full.shape[0], np.int64), np.zeros(full.shape[0], np.int64)
+    before_bits = np.zeros(parts[RULES], np.int64)
     top, used, wake, recents = registers[TOP], registers[OUT], registers[WAKE], registers[RECENTS]
-    largest = EVENTS + 2 + starts.shape[0]
+    of_rules, of_latent = parts[RULES], 4 * parts[RULES] + 2 * EVENTS + 8
+    largest = EVENTS + 2 + starts.shape[0] + EVENTS + 2 + first_class.shape[0]
     for queue in range(0, queues.shape[0], QUEUE):
         largest += EVENTS + 2 + 2 * queues[queue + QUEUE_WORDS]
     events, attributes, width_of_bits = time.shape[0], first_class.shape[0], full.shape[0]
@@ -284,8 +307,12 @@ def step(
                 registers[RECLAIMED] += 1
         # --- room ---
         room = largest + (EVENTS + 20) * recents
+        needed = parts[BEGUN] if recents == 0 else width_of_bits
         if key != NONE:
-            room += room_of_key(arena, heads[key])
+            of_key, alive = room_of_key(arena, heads[key], t, of_latent)
+            room += of_key
+            if alive > 0:
+                needed = max(needed, parts[GROUPED] if alive == 1 else width_of_bits)
         is_full = top + room > arena.shape[0] or used + width * room > out.shape[0]
         if is_full or recents + 2 * room > recent.shape[0]:
             registers[ROOM] = room
@@ -297,32 +324,35 @@ def step(
                 prefetch(arena, heads[keys[e + SOON]] + 8)
                 prefetch(arena, heads[keys[e + SOON]] + 16)
         # --- the tests that the event passes (here, because a call with so many arrays takes longer) ---
-        begun = False
+        begun, may_begin = False, of_rules > 0 and key != NONE
+        tested = needed - of_rules
+        own, other = bits[of_rules:needed], scratch[of_rules:needed]  # views: their indexes are not negative
         for a in range(attributes):
             c = first_class[a] + classes[a * events + e]
             at = row_of[c]
             if at == NO_ROW:
                 continue
-            row_bits = rows[at : at + width_of_bits]  # a view, whose indexes are not negative: its loops are vectorised
+            may_begin = may_begin and begins[c]
+            row_bits = rows[at + of_rules : at + needed]
             low, high = changes_from[c], changes_to[c]
             if not begun:
-                for w in range(width_of_bits):
-                    bits[w] = row_bits[w]
+                for w in range(tested):
+                    own[w] = row_bits[w]
                 for i in range(low, high):
                     bits[changes[i] // WORD] ^= 1 << (changes[i] % WORD)
                 begun = True
             elif low == high:
-                for w in range(width_of_bits):
-                    bits[w] &= row_bits[w]
+                for w in range(tested):
+                    own[w] &= row_bits[w]
             else:
-                for w in range(width_of_bits):
-                    scratch[w] = row_bits[w]
+                for w in range(tested):
+                    other[w] = row_bits[w]
                 for i in range(low, high):
                     scratch[changes[i] // WORD] ^= 1 << (changes[i] % WORD)
-                for w in range(width_of_bits):
-                    bits[w] &= scratch[w]
+                for w in range(tested):
+                    own[w] &= other[w]
         if not begun:
-            for w in range(width_of_bits):
+            for w in range(of_rules, needed):
                 bits[w] = full[w]
         is_lone = e + 1 < events and time[e + 1] > t
         # --- the instances of the key ---
@@ -335,7 +365,84 @@ def step(
                 before, block = block, following
                 continue
             alive, made = 0, top
-            if arena[block + UNTIL] >= t:
+            is_latent = arena[block + LATER] <= LATENT
+            if is_latent and arena[block + UNTIL] >= t:
+                # --- the set of a latent instance, as for the bits of the event ---
+                begun = False
+                for a in range(attributes):
+                    c = arena[block + EVENTS + 2 + a]
+                    at = row_of[c]
+                    if at == NO_ROW:
+                        continue
+                    row_bits = rows[at : at + width_of_bits]
+                    low, high = changes_from[c], changes_to[c]
+                    for w in range(of_rules):
+                        scratch[w] = row_bits[w]
+                    for i in range(low, high):
+                        scratch[changes[i] // WORD] ^= 1 << (changes[i] % WORD)
+                    if not begun:
+                        for w in range(of_rules):
+                            before_bits[w] = scratch[w]
+                        begun = True
+                    else:
+                        for w in range(of_rules):
+                            before_bits[w] &= scratch[w]
+                if not begun:
+                    for w in range(of_rules):
+                        before_bits[w] = full[w]
+                decided, successors = parts[DECIDED], parts[SUCCESSORS]
+                is_new = arena[block + LATER] == LATENT
+                for w in range(of_rules):
+                    scratch[w] = before_bits[w] if is_new or w >= successors else 0
+                second = bits[parts[PHI] : parts[PHI] + decided]
+                for w in range(decided):
+                    scratch[w] &= second[w]
+                second = bits[parts[THETA] : parts[THETA] + successors]
+                for w in range(successors):
+                    scratch[w] &= second[w]
+                second, other = bits[parts[COMBINED] : parts[GROUPED]], scratch[successors:of_rules]
+                for w in range(of_rules - successors):
+                    other[w] &= second[w]
+                pairs = top + EVENTS + 4
+                for w in range(of_rules):
+                    found, record = scratch[w], latent[w] * WORD_RECORD
+                    if found != 0:
+                        found = within(arena, block, words, record, windows, limits, t, found)
+                    if found == 0:
+                        continue
+                    if words[record + FOLLOWING] >= 0:
+                        arena[pairs] = words[record + FOLLOWING]
+                        arena[pairs + 1] = found
+                        pairs += 2
+                    else:
+                        write_match(out, used, latent[w], found, arena, block, 0, row, t)
+                        used += width
+                top = extended(arena, block, top, pairs, row, t, words)
+                if is_new:
+                    pairs = top + EVENTS + 2
+                    for w in range(decided):
+                        gone = bits[parts[PHI] + w] | bits[parts[CANCEL] + w]
+                        left = before_bits[w] & ~gone
+                        if left != 0:
+                            arena[pairs] = latent[w]
+                            arena[pairs + 1] = left
+                            pairs += 2
+                    if pairs > top + EVENTS + 2:
+                        before_row, before_time = arena[block + EVENTS], arena[block + END]
+                        top = completed(arena, top, pairs, 0, key, before_row, before_time, words)
+                    for w in range(0 if is_lone else successors):
+                        gone = before_bits[w]
+                        if w < decided:
+                            gone &= bits[parts[PHI] + w] | bits[parts[CANCEL] + w]
+                        if gone != 0:
+                            recent[recents] = block
+                            recent[recents + 1] = latent[w]
+                            recent[recents + 2] = gone
+                            recents += RECENT
+                            registers[RECENT_AT] = t
+                    arena[block + LATER] = COMBINES
+                alive = 1 if successors < of_rules else 0
+            elif arena[block + UNTIL] >= t:
                 position = arena[block + POSITION]
                 pairs = top + EVENTS + 2 * (position + 2)
                 for pair in range(block + EVENTS + 2 * (position + 1), block + arena[block + SIZE], 2):
@@ -407,6 +514,20 @@ def step(
             write_match(out, used, recent[at + 1], found, arena, block, position, row, t)
             used += width
         # --- new instances ---
+        if may_begin:
+            to = top + EVENTS + 2
+            for a in range(attributes):
+                arena[to + a] = first_class[a] + classes[a * events + e]
+            arena[top + SIZE] = EVENTS + 2 + attributes
+            arena[top + POSITION] = 0
+            arena[top + KEY] = key
+            arena[top + END] = t
+            arena[top + UNTIL] = t + parts[LATENT_REACH]
+            arena[top + DEAD] = 0
+            arena[top + LATER] = LATENT
+            arena[top + EVENTS] = row
+            arena[top + EVENTS + 1] = t
+            top += EVENTS + 2 + attributes
         if key != NONE:
             to = top + EVENTS + 2
             for at in range(0, starts.shape[0], 2):
@@ -477,94 +598,3 @@ def completed(
         reach = max(reach, words[arena[pair] * WORD_RECORD + REACH])
     arena[made + UNTIL] = arena[made + EVENTS + position + 1] + reach
     return end
-
-
-@entry
-def oldest_row(arena: np.ndarray, registers: np.ndarray, recent: np.ndarray, least: int) -> int:
-    """The first row of the instances that are not dropped, at most `least`."""
-    at = 0
-    while at < registers[TOP]:
-        if arena[at + DEAD] == 0 and arena[at + EVENTS] < least:
-            least = arena[at + EVENTS]
-        at += arena[at + SIZE]
-    for at in range(0, registers[RECENTS], RECENT):
-        least = min(least, arena[recent[at] + EVENTS])
-    return least
-
-
-# --- saved states -----------------------------------------------------------------------------------------------------
-
-
-@entry
-def linked(arena: np.ndarray, top: int, now: int, heads: np.ndarray, queues: np.ndarray, words: np.ndarray) -> int:
-    """`reclaim` for Python; then the time of the next silence is that of the first block of some queue."""
-    return reclaim(arena, top, now, heads, queues, words)
-
-
-@entry
-def renumbered_keys(arena: np.ndarray, top: int, numbers: np.ndarray) -> int:
-    """Numbers the keys that instances have from 0, in their order. `numbers` is -1 for each old number at first, and
-    then the new one. Returns how many there are."""
-    at, count = 0, 0
-    while at < top:
-        key = arena[at + KEY]
-        if key != NONE:
-            if numbers[key] == NONE:
-                numbers[key] = count
-                count += 1
-            arena[at + KEY] = numbers[key]
-        at += arena[at + SIZE]
-    return count
-
-
-@entry
-def carried(
-    arena: np.ndarray,
-    top: int,
-    first_rules: np.ndarray,
-    new_rules: np.ndarray,
-    first_words: np.ndarray,
-    strides: np.ndarray,
-    words: np.ndarray,
-    made: np.ndarray,
-) -> int:
-    """Writes the instances for other rules: the new number of each rule is in `new_rules` (-1: it is gone). The word
-    of a new rule at position p is `first_words` + p * `strides`. Returns the size; an empty `made` only asks for a
-    size that is large enough."""
-    at, to = 0, 0
-    writes = made.shape[0] > 0
-    while at < top:
-        position = arena[at + POSITION]
-        pairs = to + EVENTS + 2 * (position + 1)
-        end = pairs
-        for pair in range(at + EVENTS + 2 * (position + 1), at + arena[at + SIZE], 2):
-            rest = arena[pair + 1]
-            while rest != 0:
-                low = rest & -rest
-                rest ^= low
-                rule = new_rules[first_rules[arena[pair]] + lowest_bit(low)]
-                if rule < 0:
-                    continue
-                if not writes:
-                    end += 2
-                    continue
-                word, bit = first_words[rule] + position * strides[rule], rule % WORD
-                place = pairs
-                while place < end and made[place] != word:
-                    place += 2
-                if place == end:
-                    made[place] = word
-                    made[place + 1] = 0
-                    end += 2
-                made[place + 1] |= 1 << bit
-        if end > pairs:
-            if writes:
-                for i in range(EVENTS, EVENTS + 2 * (position + 1)):
-                    made[to + i] = arena[at + i]
-                row, t = arena[at + EVENTS + position], arena[at + END]
-                completed(made, to, end, position, arena[at + KEY], row, t, words)
-                if arena[at + LATER] != NONE:
-                    made[to + LATER] = to
-            to = end
-        at += arena[at + SIZE]
-    return to
