@@ -116,7 +116,8 @@ def _require_parameters(query: Query) -> None:
                 f"`{node.name}` is neither a variable's attribute nor a parameter with a value",
                 span=node.span,
                 expected=f"an attribute (`{next(iter(query.roles))}.{node.name}`), a value, or a parameter",
-                hint=f"a string is written in quotes: '{node.name}'; a parameter is set: --param {node.name}=..., or "
+                hint=f"a string is written in quotes: '{node.name}'; an attribute with its variable: "
+                f"{next(iter(query.roles))}.{node.name}; a parameter is set: --param {node.name}=..., or "
                 f"params={{'{node.name}': ...}}",
             )
     for item in [item for item in query.inputs if isinstance(item, DerivedStream)]:
@@ -279,7 +280,10 @@ class _Checker:
         fitted = self._typed(self._inner(predicate))
         if not fitted.type.fits(BOOLEAN):
             raise NameProblem(
-                f"`{ex.to_text(predicate)}` is not a condition", span=predicate.span, expected="a condition"
+                f"`{ex.to_text(predicate)}` is not a condition",
+                span=predicate.span,
+                expected="a condition",
+                hint=f"compare it: {ex.to_text(predicate)} = 'text', or {ex.to_text(predicate)} IS NOT NULL",
             )
         return fitted
 

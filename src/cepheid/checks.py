@@ -134,7 +134,9 @@ def _check_pattern(query: Query) -> None:
             raise PatternProblem(f"{query.dialect.title} has no {_OPERATORS[type(node)]}", span=node.span)
         if isinstance(node, EventClass):
             if node.var in seen:
-                hint = f"rename one of them, e.g. `{node.var}2`"
+                name = ex.name_text(f"{node.var}2")
+                typed = f"{ex.name_text(node.var)} {name}" if node.by_name or node.types == (node.var,) else name
+                hint = f"give one of them another name: {typed}"
                 raise named_twice(f"the variable `{node.var}` is declared", "component", node.span, hint)
             seen.add(node.var)
         if isinstance(node, pt.Seq | pt.Conj):
@@ -310,6 +312,7 @@ def _check_position(node: Attr, role: Role | None, query: Query) -> None:
             f"`{ex.to_text(node)}`: `{node.var}` is a list of events",
             span=node.span,
             expected=f"`{node.var}[1]`, `{node.var}[i]`, `{node.var}[{node.var}.LEN]` or an aggregate",
+            hint=_of_a_list(node),
         )
     if query.dialect.closure is not Closure.RUN and node.at in (*_MEMBER_POSITIONS, At.ALL):
         raise PatternProblem(
@@ -317,6 +320,18 @@ def _check_position(node: Attr, role: Role | None, query: Query) -> None:
             span=node.span,
             hint=f"write `{node.var}.{node.name}`, which holds for each member, or an aggregate",
         )
+
+
+def _of_a_list(node: Attr) -> str:
+    """What to write instead of the attribute of a list of events."""
+    var = node.var
+    if node.name.lower() in ("count", "length", "len", "size"):
+        return f"the number of events is {var}.LEN, or count({var})"
+    name = ex.name_text(node.name)
+    return (
+        f"for every event of the list write two conditions, one on {var}[1].{name} (the first) and one on "
+        f"{var}[i].{name} (each further one); in RETURN name one of them, or max({var}.{name})"
+    )
 
 
 def _check_aggregate(node: Aggregate, role: Role, query: Query) -> None:
@@ -336,7 +351,7 @@ def _check_aggregate(node: Aggregate, role: Role, query: Query) -> None:
 
 
 def _instead_of_one_event(node: Aggregate) -> str:
-    closure = f"write `{node.var}.{node.name}`, or give `{node.var}` a closure (+)"
+    closure = f"write {node.var}.{ex.name_text(node.name or '')}, or give `{node.var}` a closure (+)"
     return f"{closure}; beside count(*), aggregates range over all matches: RETURN count(*), {ex.to_text(node)}"
 
 

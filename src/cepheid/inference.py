@@ -154,12 +154,21 @@ def _arithmetic_type(expr: Expr, op: str, left: Expr, right: Expr) -> Type:
         return result
     for side in (left, right):
         if not (side.type.is_number or side.type.is_time):
-            _require(side, INTEGER, f"`{op}` works on numbers")
+            _require(
+                side, INTEGER, f"`{op}` works on numbers", _of_texts(op, left, right) if side.type == STRING else None
+            )
     raise TypeProblem(
         f"`{to_text(expr)}`: `{op}` is not defined for a {left.type} and a {right.type}",
         span=expr.span,
         expected="numbers, or the difference of two times, or a time and a duration",
     )
+
+
+def _of_texts(op: str, left: Expr, right: Expr) -> str:
+    """What to write instead of an operation on strings: `+` often joins them."""
+    if op == "+" and left.type == right.type == STRING:
+        return f"strings are joined by concat({to_text(left)}, {to_text(right)}); {_NUMBERS_IN_TEXT}"
+    return _NUMBERS_IN_TEXT
 
 
 def _aggregate_type(expr: Aggregate) -> Type:
@@ -179,7 +188,10 @@ def _aggregate_type(expr: Aggregate) -> Type:
         case _:
             if not (of.is_unknown or of.is_number or of.family is Family.DURATION):
                 raise TypeProblem(
-                    f"`{to_text(expr)}` adds up a {of.noun}", span=expr.span, expected="an attribute that holds numbers"
+                    f"`{to_text(expr)}` adds up a {of.noun}",
+                    span=expr.span,
+                    expected="an attribute that holds numbers",
+                    hint=_NUMBERS_IN_TEXT if of == STRING else None,
                 )
             return types.average(of) if function.averages else sum_type(of, expr.over)
 
@@ -193,6 +205,10 @@ def sum_type(of: Type, over: ex.Over) -> Type:
     return types.decimal(SHORT_DIGITS, of.scale) if of.family is Family.DECIMAL else INTEGER
 
 
+_NUMBERS_IN_TEXT = (
+    "a number in text is read by CAST(... AS double); "
+    'numbers such as 10,5 in a CSV file are declared: --decimal comma, or Input(..., decimal="comma")'
+)
 _SUBTRACT = "subtract the times: (b.ts - a.ts) / 1 second is a number"
 _ELSEWHERE = {
     **dict.fromkeys(("datediff", "timestampdiff", "timediff", "date_diff", "unix_timestamp"), _SUBTRACT),
@@ -282,10 +298,7 @@ def _require_comparable(op: str, left: Expr, right: Expr, whole: Expr) -> None:
             elif kind == BOOLEAN and isinstance(other, Const):
                 hint = "a boolean is true or false, without quotes"
             elif kind == STRING and isinstance(other, Const) and isinstance(other.value, int | float):
-                hint = (
-                    f"a string is written in quotes: '{other.value}'; a number in text is read by CAST(... AS double); "
-                    'numbers such as 10,5 in a CSV file are declared: --decimal comma, or Input(..., decimal="comma")'
-                )
+                hint = f"a string is written in quotes: '{other.value}'; {_NUMBERS_IN_TEXT}"
         raise TypeProblem(
             f"`{to_text(whole)}` compares a {left.type.noun} with a {right.type.noun}",
             span=whole.span,

@@ -222,7 +222,7 @@ ERRORS = {
     "SOURCE t (acc itn) SELECT * FROM t": ((1, 15), "unknown type `itn`", "did you mean `int`?"),
     "SELECT * FORM t": ((1, 10), "unexpected `FORM`", "did you mean `FROM`?"),
     "SELECT * FROM t WHER t.a = 1": ((1, 22), "unexpected `t`", "did you mean `WHERE` instead of `WHER`?"),
-    "SELECT * FROM t; t": ((1, 18), "the variable `t` is declared twice", "rename one of them, e.g. `t2`"),
+    "SELECT * FROM t; t": ((1, 18), "the variable `t` is declared twice", "give one of them another name: t t2"),
     "SELECT * FROM t A; t B WHERE FILTER(A.x = 1) OR B.x = 1": (
         (1, 30),
         "FILTER inside another condition",

@@ -37,7 +37,7 @@ def require_event_types(query: Query, source: SourceDescription, in_python: bool
             f"no event has a type of the query ({listing(types)})",
             span=classes[0].span,
             expected=f"some of {listing(known)}",
-            hint=_swapped(classes, known) or did_you_mean(types[0], list(known)),
+            hint=_swapped(classes, known) or _similar(types, known),
         )
 
 
@@ -70,6 +70,15 @@ def _swapped(classes: Iterable[EventClass], known: Collection[str]) -> str | Non
     if swapped is None:
         return None
     return f"the type comes first, then the variable: {swapped.var} {swapped.types[0]}"
+
+
+def _similar(types: Iterable[str], known: Collection[str]) -> str | None:
+    """The hint for types that are written in another way: numbers that are equal, and then similar names."""
+    for kind in types:
+        equal = next((name for name in known if kind.isdecimal() and name.isdecimal() and int(name) == int(kind)), None)
+        if equal is not None:
+            return f"did you mean `{shown(equal)}`?"
+    return next((hint for kind in types if (hint := did_you_mean(kind, list(known)))), None)
 
 
 def _positive_classes(query: Query) -> Iterator[EventClass]:

@@ -214,16 +214,29 @@ def _language(block: _Block, name: str) -> Dialect:
             hint="SASE+ is the closest: PATTERN SEQ(A a, B+ b[]) WHERE partition_contiguity(a, b[]) { [key] AND ... }",
         )
     word = re.search(r"\w+|\S", code)
-    pattern = "write the language's first word: EVENT SEQ(...), or PATTERN SEQ(...) with closures"
     raise SyntaxProblem(
         f"no language begins with `{shown(word.group())}`" if word else "the text contains no query",
         span=Span(*word.span()) if word else None,
         expected="; ".join(f"{dialect.name}: {dialect.beginning}" for dialect in DIALECTS),
-        hint="SASE+ is the closest: PATTERN SEQ(A a, B b) WHERE skip_till_next_match(a, b) { [user] } WITHIN 5 minutes"
-        if word and word.group().lower() == "sequence"
-        else pattern
-        if word and word.group().upper() in ("SEQ", "ANY", "AND", "OR")
-        else did_you_mean(word.group(), [first for d in DIALECTS for first in d.first_words])
-        if word
-        else None,
+        hint=_beginning(word.group()) if word else None,
+    )
+
+
+_BEGINNINGS = {
+    **dict.fromkeys(
+        ("SEQ", "ANY", "AND", "OR"),
+        "write the language's first word: EVENT SEQ(...), or PATTERN SEQ(...) with closures",
+    ),
+    **dict.fromkeys(("CREATE", "WITH", "DEFINE", "LET"), "label a query that others use: visit: EVENT SEQ(A a, B b)"),
+    **dict.fromkeys(("#", "%", "'"), "comments are written -- to the end of the line, or /* ... */"),
+}
+
+
+def _beginning(word: str) -> str:
+    """The hint for a text that begins with another word than those of the languages."""
+    words = [first for dialect in DIALECTS for first in dialect.first_words]
+    return (
+        _BEGINNINGS.get(word.upper())
+        or did_you_mean(word, words)
+        or "SASE+ is the closest: PATTERN SEQ(A a, B b) WHERE skip_till_next_match(a, b) { [user] } WITHIN 5 minutes"
     )

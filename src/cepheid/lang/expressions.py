@@ -8,7 +8,7 @@ The builder returns raw expressions: a language passes each through `resolve` on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
@@ -44,10 +44,11 @@ from cepheid.expr import (
     Same,
     Vector,
     children,
+    to_text,
     transform,
     variables,
 )
-from cepheid.functions import ALIASES
+from cepheid.functions import ALIASES, FUNCTIONS
 from cepheid.lang.indexes import member_name, position_of
 from cepheid.lang.indexes import span_of as span_of
 from cepheid.lang.literals import (
@@ -326,6 +327,25 @@ def all_parts(_: Any, meta: Meta, items: list[Any]) -> tuple[Any, ...]:
     return tuple(items)
 
 
+_METHODS = {"contains": "{} CONTAINS {}", "startswith": "{} LIKE 'a%'", "endswith": "{} LIKE '%a'"}
+
+
+def _no_method(words: Sequence[str], args: Sequence[Expr], span: Span) -> SyntaxProblem:
+    """The error of `a.name.lower()`, or of a name with parentheses: `a.price (EUR)`."""
+    *owner, last = words
+    inside = ", ".join(map(to_text, args))
+    own, name = ".".join(owner), last.lower().replace("_", "")
+    if name in _METHODS:
+        hint = f"write {_METHODS[name].format(own, inside)}"
+    elif last.lower() in FUNCTIONS or last.lower() in AGGREGATES:
+        hint = f"functions stand before their values: {last.lower()}({', '.join(filter(None, (own, inside)))})"
+    else:
+        hint = f"write a name with other characters in backticks: {own}.`{last} ({inside})`"
+    return SyntaxProblem(
+        f"`{shown('.'.join(words))}(...)` is not a function", span=span, expected="a function of values", hint=hint
+    )
+
+
 @v_args(meta=True)
 class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
     """Builds raw expressions. It holds no state, so one instance serves every parse."""
@@ -492,6 +512,8 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
     def dotted_call(self, meta: Meta, items: list[Any]) -> Expr:
         words = [item.lower() for item in items if isinstance(item, Token)]
         args = tuple(item for item in items if isinstance(item, Expr))
+        if "_".join(words) not in FUNCTIONS:
+            raise _no_method([str(item) for item in items if isinstance(item, Token)], args, span_of(meta))
         return Call("_".join(words), args, span=span_of(meta))
 
     def count_all(self, meta: Meta, items: list[Any]) -> Expr:

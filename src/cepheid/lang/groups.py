@@ -98,7 +98,7 @@ def lifted(pattern: Pattern, text_of: Callable[[Pattern], str]) -> Lifted:
             f"the variable `{twice.var}` is declared twice",
             span=twice.span,
             expected="a name of its own for each component, also in groups",
-            hint=f"rename one of them, e.g. `{twice.var}2`",
+            hint=f"give one of them another name, e.g. {twice.var}2",
         )
     taken = set(names)
     found: list[Group] = []

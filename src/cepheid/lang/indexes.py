@@ -64,6 +64,9 @@ def _hint(var: str, inside: str) -> str | None:
         return f"the first event is {var}[1], the last {var}[{var}.LEN]; others are {var}[i] and {var}[i-1]"
     if re.fullmatch(r"i\+\d+", inside):
         return f"compare with the event before: {var}[i] and {var}[i-1]"
+    if inside.lower() in ("last", "first", "-1", "end", "n"):
+        which = f"{var}[1]" if inside.lower() == "first" else f"{var}[{var}.LEN]"
+        return f"the {'first' if which.endswith('[1]') else 'last'} event is {which}"
     if inside == "..i":
         return f"the events before this one are {var}[..i-1]; add {var}[i] by itself"
     return "conditions are joined with AND" if re.fullmatch(r"\w+(,\w+)*", inside) else None
