@@ -445,18 +445,15 @@ def _print(expr: Expr) -> tuple[str, int]:
         return bracketed(_print(item), level)
 
     match expr:
-        case Or():
-            return " OR ".join(at(item, 2) for item in expr.items), 1
-        case And():
-            return " AND ".join(at(item, 3) for item in expr.items), 2
+        case Or() | And():
+            word, level = (" OR ", 1) if isinstance(expr, Or) else (" AND ", 2)
+            return word.join(at(item, level + 1) for item in expr.items), level
         case Not():
             return f"NOT {at(expr.item, 3)}", 3
-        case Compare():
-            return f"{at(expr.left, 5)} {expr.op} {at(expr.right, 5)}", 4
-        case Contains():
-            return f"{at(expr.item, 5)} CONTAINS {at(expr.text, 5)}", 4
-        case Like():
-            return f"{at(expr.item, 5)} LIKE {at(expr.pattern, 5)}", 4
+        case Compare() | Contains() | Like():
+            left, right = children(expr)
+            op = expr.op if isinstance(expr, Compare) else type(expr).__name__.upper()
+            return f"{at(left, 5)} {op} {at(right, 5)}", 4
         case In():
             return f"{at(expr.item, 5)} IN ({', '.join(at(option, 5) for option in expr.values)})", 4
         case IsNull():

@@ -493,14 +493,14 @@ def _schema_text(columns: Iterable[Column]) -> str:
     )
 
 
+_OPERATORS = {pt.Seq: "seq", pt.Conj: "and", pt.Disj: "or"}
+
+
 def pattern_text(pattern: Pattern) -> str:
     match pattern:
-        case pt.Seq():
-            return f"seq({_operands_text(pattern.items)}{_window_text(pattern.window)})"
-        case pt.Conj():
-            return f"and({_operands_text(pattern.items)}{_window_text(pattern.window)})"
-        case pt.Disj():
-            return f"or({_operands_text(pattern.items)})"
+        case pt.Seq() | pt.Conj() | pt.Disj():
+            window = "" if isinstance(pattern, pt.Disj) else _window_text(pattern.window)
+            return f"{_OPERATORS[type(pattern)]}({_operands_text(pattern.items)}{window})"
         case pt.Neg():
             return f"!{pattern_text(pattern.item)}"
         case EventClass(types=(_,)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cepheid.errors import Span, SyntaxProblem
-from cepheid.expr import Aggregate, At, Attr, Expr, Operand, Over, Param, Same, Whole, to_text, transform, walk
+from cepheid.expr import Aggregate, At, Attr, Expr, OfMany, Operand, Over, Param, Same, Whole, to_text, transform, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,8 @@ class Length(Whole):
     word: str
 
 
-@dataclass(frozen=True, slots=True)
-class EqualChain(Expr):
+class EqualChain(OfMany):
     """`A = B = C`, until it is known which of its variables are negated."""
-
-    items: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
