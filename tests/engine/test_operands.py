@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import random
 
-import pyarrow as pa
 import pytest
-from script_harness import in_batches, streamed
-from simulation_harness import SCHEMA, multiset, random_rows
+from script_harness import drawn, finds_matches
 
-import cepheid
 from cepheid import lang
-from cepheid.physical import REFERENCE
 
 QUERIES = (
     "PATTERN A a;B b+;C c WHERE sum(b.v * b.n) > 2 WITHIN 14 "
@@ -38,13 +34,6 @@ def test_an_operand_is_computed_from_each_event(text: str) -> None:
     query = lang.parse(text)
     assert lang.parse(str(query)) == query
     rng, reached = random.Random(text), 0
-    drawn = [rows for rows in (random_rows(rng) for _ in range(40)) if len({row["type"] for row in rows}) == 3]
-    for rows in drawn[:5]:
-        table = pa.Table.from_pylist(rows, SCHEMA)
-        expected = multiset(cepheid.match(text, table, time_unit="ms", evaluator=REFERENCE))
-        assert multiset(cepheid.match(text, table, time_unit="ms")) == expected
-        assert multiset(in_batches(text, table, rng)) == expected
-        if not query.summarizes:
-            assert multiset(streamed(text, rows, rng, 3)) == expected
-        reached += bool(expected)
+    for rows in drawn(rng, 5):
+        reached += finds_matches(text, rows, rng, streams=not query.summarizes)
     assert reached >= 2
