@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from examples import examples
-from fuzz_harness import is_query
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lang_harness import is_query, problem
 
 from cepheid.errors import CepheidError, PatternProblem
 from cepheid.events import Duration
@@ -262,18 +262,15 @@ ERRORS: dict[str, tuple[tuple[int, int], str, str | None]] = {
 
 @pytest.mark.parametrize("text", ERRORS)
 def test_errors_say_where_what_and_what_instead(text: str) -> None:
-    with pytest.raises(CepheidError) as caught:
-        parse_any(text)
-    error = caught.value
+    error = problem(text)
     assert (error.position, error.what, error.hint) == ERRORS[text]
 
 
 def test_an_error_as_a_person_reads_it() -> None:
-    with pytest.raises(CepheidError) as caught:
-        parse_any(
-            PERSON_DETECTOR + PERSON_DETECTED + RUNNING_PERSON.replace("person_detected as PD2", "detected as PD2")
-        )
-    assert str(caught.value) == (
+    error = problem(
+        PERSON_DETECTOR + PERSON_DETECTED + RUNNING_PERSON.replace("person_detected as PD2", "detected as PD2")
+    )
+    assert str(error) == (
         "error: unknown event type `detected`\n"
         "  at query, line 12, column 30\n"
         "  12 |   on person_detected as PD1, detected as PD2, node\n"

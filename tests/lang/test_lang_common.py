@@ -6,9 +6,9 @@ import time
 
 import pytest
 from examples import examples
-from fuzz_harness import is_query
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lang_harness import is_query, problem
 
 from cepheid.dialect import Dialect
 from cepheid.errors import CepheidError, InputProblem, PatternProblem, Span, SyntaxProblem
@@ -48,12 +48,6 @@ PARSER = LanguageParser(
 
 def expression(text: str, negated: tuple[str, ...] = ()) -> Expr:
     return resolve(PARSER.parse(text), negated)
-
-
-def problem(text: str, **options: str) -> CepheidError:
-    with pytest.raises(CepheidError) as raised:
-        parse(text, **options)
-    return raised.value
 
 
 A, B, C = Attr("a", "x"), Attr("b", "x"), Attr("c", "x")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from lang_harness import problem, require_error
 
-from cepheid.errors import CepheidError, NameProblem, PatternProblem, SyntaxProblem
+from cepheid.errors import NameProblem, PatternProblem, SyntaxProblem
 from cepheid.events import Duration
 from cepheid.expr import Aggregate, And, Arithmetic, Attr, Compare, Const, Expr, Or, Over, Param, Same, Whole, children
 from cepheid.lang import parse, sase, to_text
@@ -17,12 +18,6 @@ def query(pattern: Pattern, *where: Expr, window: Duration | None = None) -> Que
 
 def equal(left: Expr, right: Expr) -> Expr:
     return Compare("=", left, right)
-
-
-def problem(text: str) -> CepheidError:
-    with pytest.raises(CepheidError) as raised:
-        parse(text)
-    return raised.value
 
 
 HOUR = Duration(1, "h")
@@ -303,11 +298,7 @@ def test_a_misspelt_keyword_that_passed_for_a_variable() -> None:
     ],
 )
 def test_errors(text: str, what: str, position: tuple[int, int], expected: str, hint: str | None) -> None:
-    error = problem(text)
-    assert error.what == what
-    assert error.position == position
-    assert error.expected is not None and expected in error.expected
-    assert error.hint is None if hint is None else hint in (error.hint or "")
+    require_error(text, what, position, expected, hint)
 
 
 def test_kinds_of_errors() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from lang_harness import problem, require_error
 
-from cepheid.errors import CepheidError, NameProblem, SyntaxProblem
+from cepheid.errors import NameProblem, SyntaxProblem
 from cepheid.events import Duration
 from cepheid.expr import Aggregate, Arithmetic, At, Attr, Compare, Const, Expr, Over, Same, Whole
 from cepheid.lang import parse, sase_plus, to_text
@@ -19,12 +20,6 @@ def query(
 
 def equal(left: Expr, right: Expr) -> Expr:
     return Compare("=", left, right)
-
-
-def problem(text: str) -> CepheidError:
-    with pytest.raises(CepheidError) as raised:
-        parse(text)
-    return raised.value
 
 
 def stocks() -> tuple[Pattern, ...]:
@@ -282,11 +277,7 @@ def test_a_strategy_that_names_no_variable_of_the_pattern() -> None:
     ],
 )
 def test_errors(text: str, what: str, position: tuple[int, int], expected: str, hint: str | None) -> None:
-    error = problem(text)
-    assert error.what == what
-    assert error.position == position
-    assert error.expected is not None and expected in error.expected
-    assert error.hint is None if hint is None else hint in (error.hint or "")
+    require_error(text, what, position, expected, hint)
 
 
 def test_braces_belong_to_a_strategy() -> None:
