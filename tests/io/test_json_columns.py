@@ -12,8 +12,7 @@ import pytest
 from examples import examples
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
-from text_harness import Case, is_by_columns, read_by_rows
+from text_harness import read_by_rows
 
 from cepheid.io.formats.jsonl import json_columns
 from cepheid.io.formats.text import TextTable
@@ -304,69 +303,3 @@ def test_what_cannot_be_read_is_left_to_the_row_reader(tmp_path: Path) -> None:
     assert json_columns(tmp_path / "none.jsonl", Columns(), None) is None
     (tmp_path / "a.jsonl").write_bytes(b'{"type": "A", "ts": 1, "x": "\xff"}\n')
     assert json_columns(tmp_path / "a.jsonl", Columns(), None) is None
-
-
-# --- from the command line --------------------------------------------------------------------------------------------
-
-
-def written(*events: dict[str, Any]) -> str:
-    return "".join(json.dumps(event) + "\n" for event in events)
-
-
-SEQ, ANY = "EVENT SEQ(A x, B y) WITHIN 100 units", "PATTERN T1;T2 WITHIN 9 units"
-LACKING = written(
-    {"type": "A", "ts": 1, "id": 7, "note": "red"},
-    {"type": "B", "ts": 2, "id": 7, "v": 2.5},
-    {"type": "B", "ts": 3, "v": 4},
-    {"type": "A", "ts": 4, "id": 7},
-    {"type": "B", "ts": 5, "id": 7, "v": 3},
-)
-NULLS = written({"type": "A", "ts": 1, "x": None}, {"type": "A", "ts": 2, "x": 3}, {"type": "B", "ts": 3, "x": 4})
-FULL = written({"type": "A", "ts": 1, "x": 5}, {"type": "B", "ts": 2, "x": 3})
-
-AS_COLUMNS = {
-    "attributes that some events lack": Case(SEQ, {"a.jsonl": LACKING}, ("a.jsonl",)),
-    "a key that some events lack": Case(
-        "EVENT SEQ(A x, B y) WHERE [id] AND y.v > 2 WITHIN 100 units", {"a.jsonl": LACKING}, ("a.jsonl",)
-    ),
-    "an attribute that a type lacks": Case(
-        "EVENT SEQ(A x, ANY(A, B) y) WHERE y.note = 'red' OR y.v > 3 WITHIN 100 units",
-        {"a.jsonl": LACKING},
-        ("a.jsonl",),
-    ),
-    "returned columns": Case(
-        "PATTERN A;B+ WITHIN 9 units RETURN A.note AS note, sum(B.v) AS total, A", {"a.jsonl": LACKING}, ("a.jsonl",)
-    ),
-    "nulls": Case(SEQ, {"a.jsonl": NULLS}, ("a.jsonl",)),
-    "a directory": Case(SEQ, {"d/1.jsonl": LACKING, "d/2.jsonl": LACKING.replace("7", "8")}, ("d",)),
-    "events without a type": Case(ANY, {"a.jsonl": written({"ts": 1, "x": 2}, {"ts": 2})}, ("a.jsonl",)),
-    "types that are given": Case(SEQ, {"a.jsonl": LACKING, "b.jsonl": LACKING}, ("A=a.jsonl", "B=b.jsonl")),
-    "any of the types that are given": Case(ANY, {"a.jsonl": LACKING, "b.jsonl": FULL}, ("A=a.jsonl", "B=b.jsonl")),
-    "a reject": Case(SEQ, {"a.jsonl": LACKING + "{}\n"}, ("a.jsonl",)),
-    "beside CSV": Case(SEQ, {"a.jsonl": FULL, "b.csv": "type,ts,x\nA,3,4\nB,4,5\n"}, ("a.jsonl", "b.csv")),
-}
-BY_ROWS = {
-    "nulls beside missing attributes": Case(SEQ, {"a.jsonl": LACKING, "b.jsonl": NULLS}, ("a.jsonl", "b.jsonl")),
-    "empty cells beside missing attributes": Case(
-        SEQ, {"a.jsonl": LACKING, "b.csv": "type,ts,x\nA,1,\nA,3,4\nB,4,5\n"}, ("a.jsonl", "b.csv")
-    ),
-    "other columns for the same type": Case(
-        SEQ, {"a.jsonl": FULL, "b.jsonl": FULL.replace("x", "y")}, ("a.jsonl", "b.jsonl")
-    ),
-}
-
-
-@pytest.mark.parametrize("sort", [*AS_COLUMNS, *BY_ROWS])
-def test_the_local_backend_answers_as_the_reference_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sort: str
-) -> None:
-    case = AS_COLUMNS[sort] if sort in AS_COLUMNS else BY_ROWS[sort]
-    assert is_by_columns("local", case, tmp_path, monkeypatch) == (sort in AS_COLUMNS)
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize("sort", AS_COLUMNS)
-def test_spark_answers_as_the_reference_does(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sort: str
-) -> None:
-    assert is_by_columns("spark", AS_COLUMNS[sort], tmp_path, monkeypatch)
