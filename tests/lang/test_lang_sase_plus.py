@@ -272,7 +272,13 @@ def test_a_strategy_that_names_no_variable_of_the_pattern() -> None:
         ("PATTERN SEQ(S+ a[], S b) WHERE skip_till_next_match { [id]", "the text ends too early", (1, 59), "`}`", None),
         ("PATTERN SEQ(S+ a[], S b) OUTPUT SOME", "unexpected `SOME`", (1, 33), "NON-OVERLAPPING", None),
         ("PATTERN SEQ(S+ a[], S b) RETUN a", "unexpected `RETUN`", (1, 26), "`RETURN`", "did you mean `RETURN`?"),
-        ("PATTERN SEQ(S+ a[], S b) WHERE a.v = 1", "`a.v`: `a` is a list of events", (1, 32), "`a[1]`", "a[i].v (each further one)"),
+        (
+            "PATTERN SEQ(S+ a[], S b) WHERE a.v = 1",
+            "`a.v`: `a` is a list of events",
+            (1, 32),
+            "`a[1]`",
+            "a[i].v (each further one)",
+        ),
         ("PATTERN SEQ(S{4,2} a[], S b)", "a closure of 4 to 2 events", (1, 13), "bounds", None),
     ],
 )
