@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +54,7 @@ def zipf(count: int, skew: float, total: float) -> list[float]:
 class Event:
     """A complex event over E1, E2, ... with their rates per unit of time."""
 
+    text: str
     tree: EventTree
     prepared: Prepared
     asked: Asked
@@ -63,7 +65,7 @@ class Event:
         named = {f"E{i + 1}": rate for i, rate in enumerate(rates)}
         asked = Asked(_SCHEMA, DEFAULT_COLUMNS, {name: {f.name: f.type for f in _SCHEMA} for name in named})
         prepared, tree = bound_tree(parse(f"complex Q event {text}"), asked, RunOptions())
-        return cls(tree, prepared, asked, named)
+        return cls(text, tree, prepared, asked, named)
 
     def costs(self, model: str = "coverage", rates: Mapping[str, float] | None = None) -> CostModel:
         known = rates or self.rates
@@ -82,37 +84,65 @@ class Event:
         drawn = {name: rng.poisson(rate / UNIT * length) for name, rate in self.rates.items()}
         return {name: np.sort(rng.integers(0, length, number)) for name, number in drawn.items()}
 
+    def expected(self, plan: Plan) -> float:
+        """The events per tick that the model expects a plan to fetch."""
+        return self.costs().estimate(self.tree.root, plan).cost
+
     def fetched(self, plan: Plan, streams: Mapping[str, np.ndarray]) -> tuple[int, int]:
-        """The events that a plan fetches, and the matches that it finds."""
-        logs = {name: EventLog.of(name, _table({name: times}), DEFAULT_COLUMNS) for name, times in streams.items()}
+        """The matches that a plan finds, and the events that it fetches."""
+        ran = self.ran(plan, streams)
+        return (0, 0) if ran is None else (ran[0], ran[1].counts.events)
+
+    def ran(self, plan: Plan, streams: Mapping[str, np.ndarray]) -> tuple[int, Acquisition] | None:
+        """The matches that a plan finds, and how it ended; None if a type did not occur."""
+        logs = {name: EventLog.of(name, table_of({name: times}), DEFAULT_COLUMNS) for name, times in streams.items()}
         sources = {name: (name,) for name, log in logs.items() if log.streams}
         if len(sources) < len(self.rates):
-            return 0, 0  # a type did not occur
+            return None
         program = Program.of(self.prepared, self.tree, plan, self.asked, sources, RunOptions())
         running = Acquisition(program)
-        return int(replay(running, logs).num_rows), running.counts.events
+        return int(replay(running, logs).num_rows), running
 
     def least(self, streams: Mapping[str, np.ndarray]) -> int:
         """The events that take part in matches: no plan can do with fewer."""
-        table = _table(streams)
+        table = table_of(streams)
         result = run_positions(self.prepared, self.asked.table(table))
         found = [np.asarray(column.drop_null()) for batch in result.batches for column in batch.columns]
         return len(np.unique(np.concatenate([np.empty(0, np.int64), *found])))
 
 
-def _table(streams: Mapping[str, np.ndarray]) -> pa.Table:
+def table_of(streams: Mapping[str, np.ndarray]) -> pa.Table:
     kinds = np.repeat(list(streams), [len(times) for times in streams.values()])
     return pa.table({"type": kinds.tolist(), "ts": np.concatenate(list(streams.values()))}, _SCHEMA)
 
 
 MINIMUM = "in matches"
 Variants = Mapping[str, Plan]
+PlanT = TypeVar("PlanT", contravariant=True)
+
+
+class Planned(Protocol[PlanT]):
+    """One or several complex events whose plans are compared."""
+
+    @property
+    def rates(self) -> Mapping[str, float]: ...
+
+    def streams(self, seed: int, count: int) -> dict[str, np.ndarray]: ...
+
+    def expected(self, plan: PlanT) -> float: ...
+
+    def fetched(self, plan: PlanT, streams: Mapping[str, np.ndarray]) -> tuple[int, int]: ...
+
+    def least(self, streams: Mapping[str, np.ndarray]) -> int: ...
+
+
+EventT = TypeVar("EventT", bound=Planned[Any])
 
 
 def measured(
     point: float | str,
-    events: Callable[[int], Event],
-    variants: Callable[[Event, int], Variants],
+    events: Callable[[int], EventT],
+    variants: Callable[[EventT, int], Mapping[str, Any]],
     quick: bool,
     most: int = 60,
 ) -> list[Sample]:
@@ -127,13 +157,13 @@ def measured(
         streams = event.streams(seed, 250 if quick else 2_000)
         count = sum(len(times) for times in streams.values())
         found: set[int] = set()
-        costs, everything = event.costs(), sum(event.rates.values()) / UNIT
+        everything = sum(event.rates.values()) / UNIT
         for name, plan in variants(event, seed).items():
             began = time.process_time()
             matches, fetched = event.fetched(plan, streams)
             found.add(matches)
             shares.setdefault(name, []).append(fetched / count)
-            model.setdefault(name, []).append(costs.estimate(event.tree.root, plan).cost / everything)
+            model.setdefault(name, []).append(event.expected(plan) / everything)
             known = total.setdefault(name, [0, 0, 0.0])
             total[name] = [known[0] + count, known[1] + matches, known[2] + time.process_time() - began]
         if len(found) != 1:
@@ -348,7 +378,7 @@ def heuristics(quick: bool) -> Report:
     )
 
 
-def _binary(seed: int) -> Event:
+def binary(seed: int) -> Event:
     """A complete binary tree of `and` operators over eight types, with rates in random order."""
     names = iter(f"E{i + 1}" for i in range(8))
 
@@ -368,7 +398,7 @@ def _limits(letter: str, title: str, chosen: Mapping[str, tuple[str, str]], quic
             options = {name: SearchOptions(algorithm, limit, way) for name, (algorithm, way) in chosen.items()}
             return {name: event.plan(4, option) for name, option in options.items()}
 
-        samples += measured(limit, _binary, variants, quick)
+        samples += measured(limit, binary, variants, quick)
     return share_report(
         f"ced-5{letter}",
         title,

@@ -58,6 +58,8 @@ class CostModel(ABC):
 
     name: str
     streams: Mapping[str, StreamModel]
+    elsewhere: Mapping[str, float]
+    """The share of each stream's events that other complex events fetch anyway (§5.1)."""
 
     @abstractmethod
     def first(self, operator: Operator, index: int, active: Activity) -> Activity:
@@ -87,7 +89,8 @@ class CostModel(ABC):
         return parts[0] if len(parts) == 1 else self.united(parts)
 
     def leaf_cost(self, leaf: Primitive, active: Activity) -> float:
-        return self.streams[leaf.stream].model.rate * active.fraction
+        """The events that are sent for this leaf alone: others fetch their share independently."""
+        return self.streams[leaf.stream].model.rate * active.fraction * (1.0 - self.elsewhere.get(leaf.stream, 0.0))
 
     def estimate(self, node: Node, plan: Plan, active: Activity = CONTINUOUS, pulled: bool = False) -> Estimate:
         """The cost and latency of a plan."""
@@ -185,6 +188,7 @@ class CoverageModel(CostModel):
 
     streams: Mapping[str, StreamModel]
     name: str = "coverage"
+    elsewhere: Mapping[str, float] = field(default_factory=dict)
     _presences: dict[str, Model] = field(default_factory=dict, repr=False)
     _coverages: dict[tuple[str, int], Activity] = field(default_factory=dict, repr=False)
     _chains: dict[str, tuple[Complexes, list[Complexes]]] = field(default_factory=dict, repr=False)
@@ -297,6 +301,7 @@ class PaperModel(CostModel):
 
     streams: Mapping[str, StreamModel]
     name: str = "paper"
+    elsewhere: Mapping[str, float] = field(default_factory=dict)
 
     def first(self, operator: Operator, index: int, active: Activity) -> Activity:
         return Activity(active.fraction + active.entering * (operator.window or 0), active.entering)
