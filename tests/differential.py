@@ -38,6 +38,7 @@ from cepheid.engine.query_text import QueryText
 from cepheid.errors import CepheidError
 from cepheid.io.inputs import Columns, Input
 from cepheid.kernels.registry import EVALUATORS
+from cepheid.values import without_zeros
 
 TOLERANCE = 1e-12
 """For floats that are summed in another order."""
@@ -93,7 +94,7 @@ def plain(value: Any) -> Any:
         case float():
             return None if value != value else value + 0.0
         case Decimal():
-            return value.normalize() if value else Decimal(0)
+            return without_zeros(value) if value else Decimal(0)
         case dict():
             return {name: plain(item) for name, item in value.items()}
         case list():

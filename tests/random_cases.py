@@ -24,6 +24,13 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+_LONG_LITERALS = (
+    *("18446744073709551615", "18446744073709551616", "99999999999999999999", "-9223372036854775808"),
+    *("12345678901234567890123456789012345678", "0.00000000000000000001", "9223372036854775807.5"),
+)
+"""Beyond 64 bits, or beyond the 28 digits to which Python's decimals round."""
+
+
 @dataclass(frozen=True)
 class Expressions:
     """Draws expressions over the attributes of a world. A reader is put before `.attribute`."""
@@ -63,6 +70,8 @@ class Expressions:
 
     def literal(self) -> str:
         rng = self.rng
+        if self.world.profile.long_literals and rng.randrange(8) == 0:
+            return rng.choice(_LONG_LITERALS)
         kind = self.world.kind(rng.choice("vw"))
         value = rng.choice([*pool(rng, kind, self.world.profile), 0, 1, 2])
         if value != value or value in (float("inf"), float("-inf")):

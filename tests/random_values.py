@@ -115,6 +115,7 @@ class Profile:
     far: bool = False
     """Whether windows are zero or huge and times lie at the ends of what is allowed."""
     odd_names: bool = False
+    long_literals: bool = False
     durations: int = 0
     """Of four tables, how many have events with duration."""
 
@@ -124,8 +125,10 @@ PROFILES = {
     "booleans": Profile(keys=(_BOOL, _INT), focus="nested"),
     "integers": Profile(numbers=(_INT, _INT, *_NARROW), integers=_INTEGERS),
     "floats": Profile(numbers=(_FLOAT, _FLOAT, _INT, pa.float32()), keys=(_FLOAT, _INT), floats=_FLOATS),
-    "unsigned": Profile(numbers=(pa.uint64(), pa.uint64(), _INT, _FLOAT), keys=(pa.uint64(),), integers=_INTEGERS),
-    "decimals": Profile(numbers=(*_DECIMALS, _INT, _FLOAT), keys=_DECIMALS),
+    "unsigned": Profile(
+        long_literals=True, numbers=(pa.uint64(), pa.uint64(), _INT, _FLOAT), keys=(pa.uint64(),), integers=_INTEGERS
+    ),
+    "decimals": Profile(long_literals=True, numbers=(*_DECIMALS, _INT, _FLOAT), keys=_DECIMALS),
     "times": Profile(
         times=(*_TIMES, *_SPANS), keys=(_DATE, _ZONED, _MOMENT), clocks=(_INT, _ZONED, _MOMENT), focus="time"
     ),
@@ -147,6 +150,7 @@ MIXED = Profile(
     focus="nested",
     far=True,
     odd_names=True,
+    long_literals=True,
     durations=1,
 )
 PROFILES["mixed"] = MIXED
@@ -170,7 +174,12 @@ def pool(rng: random.Random, kind: pa.DataType, profile: Profile) -> list[Any]:
     if is_.is_decimal(kind):
         most = 10**kind.precision - 1
         units = rng.choice(
-            ((0, 1, 100, 150, -100), (most, -most, most - 1, 1), (10**kind.scale, 5 * 10**kind.scale, 7))
+            (
+                (0, 1, 100, 150, -100),
+                (most, -most, most - 1, 1),
+                (10**kind.scale, 5 * 10**kind.scale, 7),
+                (most // 9, most // 9 + 1),
+            )
         )
         return [Decimal(f"{value}E-{kind.scale}") for value in units]
     if is_.is_boolean(kind):

@@ -10,7 +10,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 from cepheid import types
@@ -22,6 +22,9 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     **{"=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge},
     **{"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "%": operator.mod},
 }
+
+_EXACT = Context(prec=1000)
+"""Python's decimals are exact as values, but operations on them round to the digits of a context, by default 28."""
 
 
 def unscaled(value: int | Decimal, scale: int) -> int:
@@ -42,6 +45,11 @@ def unscaled(value: int | Decimal, scale: int) -> int:
 def decimal_of(number: int, scale: int) -> Decimal:
     """The decimal with this number of units of its last digit."""
     return Decimal((number < 0, tuple(map(int, str(abs(number)))), -scale))
+
+
+def without_zeros(value: Decimal) -> Decimal:
+    """The decimal without zeros at its end. `Decimal.normalize` would round it to 28 digits."""
+    return value.normalize(_EXACT)
 
 
 def to_float(value: Any) -> float:

@@ -12,9 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cepheid.engine.prepare import RunOptions, prepare
+from cepheid.engine.run import run
+from cepheid.io.inputs import Columns
 from cepheid.io.json_text import cell_texts, json_texts
-from cepheid.io.rows import plain
+from cepheid.io.rows import dumps, plain
 from cepheid.io.sinks import SINKS, Objects
+from cepheid.io.source import TableSource
+from cepheid.lang import parse
+from cepheid.streaming.sinks import as_json_lines
 
 MOMENT = datetime(2024, 2, 29, 12, 30, 5, 120_000, UTC)
 COLUMNS: dict[str, pa.Array] = {
@@ -29,6 +35,7 @@ COLUMNS: dict[str, pa.Array] = {
     "dates": pa.array([date(2024, 1, 1), None]),
     "durations": pa.array([timedelta(seconds=1.5), None]),
     "decimals": pa.array([Decimal("1.50"), Decimal("3.00"), None]),
+    "long decimals": pa.array([Decimal("9" * 28 + ".9999999991"), Decimal("-0.25")], pa.decimal128(38, 10)),
     "binary": pa.array([b"ab", None]),
     "lists": pa.array([[1, None], [], None]),
     "structs": pa.array([{"a": 1, "b": "x"}, {"a": None, "b": "y"}, None]),
@@ -43,8 +50,11 @@ def test_columns_are_written_as_their_values_are(name: str) -> None:
     column = COLUMNS[name]
     for part in (column, column.slice(1)):
         values = [plain(value) for value in part.to_pylist()]
-        assert [json.loads(text) for text in json_texts(part).to_pylist()] == values
-        cells = [None if v is None else v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in values]
+        texts = json_texts(part).to_pylist()
+        assert [json.loads(text, parse_float=Decimal) for text in texts] == [
+            json.loads(dumps(v), parse_float=Decimal) for v in values
+        ]
+        cells = [None if v is None else v if isinstance(v, str) else dumps(v) for v in values]
         read = list(csv.reader(io.StringIO("".join(f"x,{cell}\n" for cell in cell_texts(part).to_pylist()))))
         shown = ["" if c is None else {"Infinity": "inf", "-Infinity": "-inf"}.get(c, c) for c in cells]
         assert [row[1] for row in read] == shown
@@ -72,3 +82,20 @@ def test_an_event_shows_the_columns_of_its_type(format: str) -> None:
     assert lines[0] == [{"type": "A", "v": 1}, [{"type": "B", "w": 2}], 1]
     assert lines[1] == [{"type": "B", "w": 3}, [], 2]
     assert lines[2][:2] == (["", ""] if format == "csv" else [None, None])
+
+
+def test_decimals_have_all_their_digits_in_every_text() -> None:
+    """In matches of batches, in those of streams, and in summaries, which are as exact as JSON Lines can be."""
+    long = Decimal("9" * 28 + ".9999999991")
+    table = pa.table({"type": ["A", "B"], "ts": [1, 2], "v": pa.array([long, long], pa.decimal128(38, 10))})
+    row = pa.table({"x": [{"v": long, "items": [long, None]}]})
+    assert as_json_lines(row).decode() == f'{{"x": {{"v": {long}, "items": [{long}, null]}}}}\n'
+    for evaluator in (None, "reference"):
+        options = RunOptions(evaluator=evaluator)
+        source = TableSource.of(table, Columns())
+        prepared = prepare(parse("EVENT SEQ(A x, B y) RETURN max(y.v) AS m, count(*) AS n"), source, options)
+        result, file = run(prepared, source, as_text=True), io.BytesIO()
+        sink = SINKS["jsonl"](file, result.schema, result.objects)
+        for batch in result.batches:
+            sink.write(batch)
+        assert file.getvalue().decode().startswith(f'{{"m": {long}, "n": 1')

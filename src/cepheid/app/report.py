@@ -192,6 +192,6 @@ def _cell(value: object) -> str:
         return (
             count(len(value), "event")
             if value and isinstance(value[0], dict)
-            else json.dumps(value, ensure_ascii=False)
+            else json.dumps(value, ensure_ascii=False, default=str)
         )
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

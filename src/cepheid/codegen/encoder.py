@@ -24,6 +24,7 @@ from cepheid.runtime.jit import WORTH_COMPILING, entry, machine_code
 from cepheid.runtime.kernel import Array, Batch, Codes
 from cepheid.runtime.texts import string_table
 from cepheid.types import UNKNOWN, Family
+from cepheid.values import without_zeros
 
 
 @dataclass(slots=True)
@@ -244,7 +245,7 @@ def _item_key(item: Any) -> Any:
         case Decimal() if item == item.to_integral_value():
             return int(item)
         case Decimal():
-            return item.normalize()
+            return without_zeros(item)
         case _:
             return item
 

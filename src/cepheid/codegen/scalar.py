@@ -36,6 +36,7 @@ from cepheid.functions import FUNCTIONS, kernels_compute
 from cepheid.physical import Kind, kind_of
 from cepheid.runtime.numbers import HIGHEST, LOWEST
 from cepheid.types import SHORT_DIGITS, UNKNOWN, Family, Type, type_of
+from cepheid.values import unscaled
 
 NULL = {
     Kind.INT: "NULL_INT",
@@ -394,8 +395,8 @@ class _Scalars:
                 kind = node.type if node.type.family is Family.DECIMAL else type_of(value)
                 if not kind.is_short:
                     return Operand(self.constants.text(value), Kind.CODE)
-                unscaled = self.constants.integer(int(value.scaleb(kind.scale)))
-                return Operand(unscaled, Kind.INT, kind.scale, is_decimal=True)
+                count = self.constants.integer(unscaled(value, kind.scale))
+                return Operand(count, Kind.INT, kind.scale, is_decimal=True)
             case str() | bytes():
                 code = self.constants.text(value)
                 return Operand(code, Kind.CODE)

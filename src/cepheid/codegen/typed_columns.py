@@ -21,6 +21,7 @@ from cepheid import types
 from cepheid.codegen.strings import dictionary_encoded
 from cepheid.runtime.kernel import Array
 from cepheid.types import Family, Type
+from cepheid.values import decimal_of, unscaled
 
 TEXTS = (Family.STRING, Family.BINARY)
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
@@ -216,8 +217,8 @@ def constant(value: Any, type_: Type = types.UNKNOWN) -> Column:
         case bool():
             return Column(types.BOOLEAN, np.bool_(value))
         case int() | float() | Decimal() if type_.family is Family.DECIMAL:
-            unscaled = int(Decimal(str(value)).scaleb(type_.scale))
-            return Column(type_, np.int64(unscaled) if type_.is_short else objects([unscaled])[0])
+            count = unscaled(Decimal(str(value)), type_.scale)
+            return Column(type_, np.int64(count) if type_.is_short else objects([count])[0])
         case int() if LOWEST <= value <= HIGHEST:
             return Column(type_ if type_.is_time else types.INTEGER, np.int64(value))
         case int() if 0 <= value < _WORD:
@@ -236,19 +237,13 @@ def to_python(column: Column, length: int) -> list[Any]:
     if isinstance(column.values, Strings):
         values = column.values.decoded(length).to_pylist()
     elif column.type.family is Family.DECIMAL:
-        exponent = -column.type.scale
-        values = [_decimal(int(v), exponent) for v in np.broadcast_to(column.values, (length,)).tolist()]
+        values = [decimal_of(int(v), column.type.scale) for v in np.broadcast_to(column.values, (length,)).tolist()]
     else:
         values = np.broadcast_to(column.values, (length,)).tolist()
     if column.valid is None:
         return list(values)
     valid = np.broadcast_to(column.valid, (length,)).tolist()
     return [value if is_valid else None for value, is_valid in zip(values, valid, strict=True)]
-
-
-def _decimal(unscaled: int, exponent: int) -> Decimal:
-    digits = tuple(map(int, str(abs(unscaled))))
-    return Decimal((int(unscaled < 0), digits, exponent))
 
 
 def to_arrow(column: Column, length: int, arrow: pa.DataType) -> pa.Array:
@@ -280,14 +275,9 @@ def to_arrow(column: Column, length: int, arrow: pa.DataType) -> pa.Array:
 
 def _decimals(values: Any, nulls: Any, type_: Type) -> pa.Array:
     if values.dtype == object:
-        exponent = -type_.scale
-        return pa.array(
-            [_decimal(int(value), exponent) for value in np.where(nulls, 0, values)]
-            if nulls is not None
-            else [_decimal(int(value), exponent) for value in values],
-            pa.decimal128(type_.precision, type_.scale),
-            mask=nulls,
-        )
+        counts = values if nulls is None else np.where(nulls, 0, values)
+        decimals = [decimal_of(int(count), type_.scale) for count in counts]
+        return pa.array(decimals, pa.decimal128(type_.precision, type_.scale), mask=nulls)
     words = np.empty((len(values), 2), np.int64)
     words[:, 0], words[:, 1] = values, values >> 63
     bits = None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little").tobytes())

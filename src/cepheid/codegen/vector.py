@@ -248,7 +248,7 @@ def _ordering_of_decimals(left: Column, right: Column) -> Array:
     factor = 10 ** (left.type.scale - right.type.scale)
     values = np.asarray(left.values)
     if factor > HIGHEST or object in (values.dtype, np.asarray(right.values).dtype):
-        return _sign(values.astype(object), np.asarray(right.values).astype(object) * factor)
+        return _sign(values.astype(object), _objects(right.values, factor))
     whole = values // factor
     order = _ordering(Column(types.INTEGER, whole), replace(right, type=_unscaled(right.type)))
     return np.where(order == 0, (values - whole * factor > 0).astype(np.int8), order)
@@ -371,12 +371,17 @@ def _product(a: Any, b: Any) -> tuple[Any, Any]:
     return product, over
 
 
+def _objects(values: Any, factor: int) -> Array:
+    """Python's integers, times a factor. NumPy would take the product of a single one out of its array."""
+    return np.asarray(np.asarray(values).astype(object) * factor, object)
+
+
 def _by_objects(op: str, type_: Type, a: Any, b: Any, factors: Sequence[int]) -> tuple[Any, Any]:
     """With Python's integers, which do not overflow."""
-    a, b = np.asarray(a).astype(object) * factors[0], np.asarray(b).astype(object) * factors[1]
+    a, b = _objects(a, factors[0]), _objects(b, factors[1])
     undefined: Any = None
     if op == "%":
-        undefined = np.equal(b, 0)
+        undefined = np.asarray(b == 0, bool)
         values: Any = np.asarray(a % np.where(undefined, 1, b), object)
     else:
         values = np.asarray(a + b if op == "+" else a - b if op == "-" else a * b, object)

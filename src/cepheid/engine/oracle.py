@@ -46,7 +46,7 @@ from cepheid.expr import MEMBER, Aggregate, Attr, Expr, walk_reads
 from cepheid.graph import is_composed
 from cepheid.io.inputs import Columns
 from cepheid.io.json_text import dumps
-from cepheid.io.rows import ROW, TIME, TYPE, Rows, events_of, plain
+from cepheid.io.rows import ROW, TIME, TYPE, Rows, events_of, json_number, plain
 from cepheid.io.rows import START as START_TICKS
 from cepheid.io.sinks import TEXT
 from cepheid.io.source import plain_layout
@@ -515,7 +515,7 @@ class Presenter:
                     for name, item in (value.row or value.attributes).items()
                 }
             case Decimal():
-                return int(value) if value == value.to_integral_value() else to_float(value)
+                return json_number(value)
             case bytes():
                 return value.decode(errors="backslashreplace")
             case Mapping():

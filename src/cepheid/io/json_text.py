@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -12,15 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cepheid.io.rows import dumps as dumps
 from cepheid.io.rows import in_ticks, is_moment, plain, python_values
+from cepheid.values import without_zeros
 
 _YEARS = (-62_135_596_800_000_000, 253_402_300_800_000_000)
 """The microseconds of the years 1 to 9999."""
 _SECOND = 1_000_000
-
-
-def dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def joined(parts: Sequence[Any], separator: str = "") -> pa.Array:
@@ -147,7 +144,7 @@ def _time_texts(column: pa.Array) -> pa.Array:
 
 
 def _decimal_text(value: Decimal) -> str:
-    return str(int(value)) if value == value.to_integral_value() else f"{value.normalize():f}"
+    return str(int(value)) if value == value.to_integral_value() else f"{without_zeros(value):f}"
 
 
 def _per_distinct(column: pa.Array, text: Callable[[Any], str], null: str | None) -> pa.Array:

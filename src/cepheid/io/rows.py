@@ -22,6 +22,7 @@ from cepheid.events import START as START
 from cepheid.events import Event
 from cepheid.io.inputs import Columns
 from cepheid.runtime.kernel import Array
+from cepheid.values import without_zeros
 
 TYPE, TIME = "\0type", "\0time"
 """The columns of every batch besides the attributes: the event type, and the time in ticks. Batches of events with
@@ -340,7 +341,7 @@ def plain(value: Any) -> Any:
         case timedelta():
             return value / timedelta(seconds=1)
         case Decimal():
-            return int(value) if value == value.to_integral_value() else float(value)
+            return json_number(value)
         case bytes():
             return value.decode(errors="backslashreplace")
         case Mapping():
@@ -351,5 +352,32 @@ def plain(value: Any) -> Any:
             return str(value)
 
 
+def json_number(value: Decimal) -> int | float | Decimal:
+    """A decimal as an integer or a float if it is equal to one; `dumps` writes others digit by digit."""
+    if value == value.to_integral_value():
+        return int(value)
+    return float(value) if Decimal(repr(float(value))) == value else value
+
+
+def dumps(value: Any) -> str:
+    """JSON of a plain value, in which decimals have all their digits."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except TypeError:  # there is a decimal inside
+        return _exact(value)
+
+
+def _exact(value: Any) -> str:
+    match value:
+        case Decimal():
+            return f"{without_zeros(value):f}"
+        case dict():
+            return f"{{{', '.join(f'{dumps(str(name))}: {_exact(item)}' for name, item in value.items())}}}"
+        case list() | tuple():
+            return f"[{', '.join(map(_exact, value))}]"
+        case _:
+            return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
 def as_json(row: Mapping[str, Any]) -> str:
-    return json.dumps(plain(row), ensure_ascii=False)
+    return dumps(plain(row))

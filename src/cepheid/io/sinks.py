@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -139,7 +141,7 @@ class _Csv:
 
     def write(self, batch: pa.RecordBatch) -> None:
         if TEXT in batch.schema.names:
-            rows = (json.loads(text) for text in batch.column(TEXT).to_pylist())
+            rows = (json.loads(text, parse_float=_exact) for text in batch.column(TEXT).to_pylist())
             self._write([[cell(value) for value in row.values()] for row in rows])
             return
         for part in _parts(batch):
@@ -152,6 +154,12 @@ class _Csv:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(rows)
         self.file.write(text.getvalue().encode())
+
+
+def _exact(text: str) -> float | Decimal:
+    """A number of a row that is JSON text: a decimal if no float is equal to it."""
+    number = float(text)
+    return number if math.isinf(number) or Decimal(repr(number)) == Decimal(text) else Decimal(text)
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -4,7 +4,6 @@ without loss is accepted, whatever its own type; any other is a misfit, and its 
 
 from __future__ import annotations
 
-import json
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid.events import timestamp
-from cepheid.io.rows import plain
+from cepheid.io.rows import dumps, plain
 from cepheid.io.source import JSON
 from cepheid.runtime.kernel import Array
 from cepheid.types import Family, Type, from_arrow
@@ -34,7 +33,7 @@ def converted(value: Any, kind: pa.DataType) -> Any:
     if value is None:
         return None
     if kind == JSON:
-        return json.dumps(plain(value), ensure_ascii=False).encode()
+        return dumps(plain(value)).encode()
     family = from_arrow(kind).family
     match value:
         case bool():

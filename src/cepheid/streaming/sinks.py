@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cepheid.errors import InputProblem, shown
-from cepheid.io.rows import ROW, plain
+from cepheid.io.rows import ROW, dumps, plain
 from cepheid.io.sinks import TEXT
 from cepheid.streaming.outputs import QUERY, TABLE
 from cepheid.streaming.storage import Directory
@@ -124,7 +124,7 @@ def as_parquet(rows: pa.Table) -> bytes:
 def as_json_lines(rows: pa.Table) -> bytes:
     if rows.schema.names == [TEXT]:
         return b"".join(line.encode() + b"\n" for line in rows.column(TEXT).to_pylist())
-    return b"".join(json.dumps(_shown(row), ensure_ascii=False).encode() + b"\n" for row in rows.to_pylist())
+    return b"".join(dumps(_shown(row)).encode() + b"\n" for row in rows.to_pylist())
 
 
 def _shown(value: Any) -> Any:

@@ -4,7 +4,6 @@ that the watermark allows and in batches of any size. The state is saved and res
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from cepheid.errors import InputProblem
 from cepheid.events import Clock
 from cepheid.io import frames
 from cepheid.io.inputs import Columns
-from cepheid.io.rows import plain
+from cepheid.io.rows import dumps, plain
 from cepheid.io.source import Source, TableSource
 from cepheid.io.stream_rows import NUMBER, plain_schema
 from cepheid.lang import parse
@@ -147,4 +146,4 @@ def _cut(rng: random.Random, source: TableSource, delay: int) -> Iterator[pa.Rec
 def _lines(batches: Iterator[pa.RecordBatch] | Sequence[pa.RecordBatch]) -> Iterator[str]:
     for batch in batches:
         for row in batch.to_pylist():
-            yield json.dumps(plain(row), sort_keys=True)
+            yield dumps(plain(row))
