@@ -148,14 +148,11 @@ def stop(process: subprocess.Popen[bytes], log: Path, number: signal.Signals, to
     assert stopped[0].startswith("stopped; q: ") and "resumes" in stopped[0]
 
 
-def kill(process: subprocess.Popen[bytes], with_children: bool) -> None:
-    """kill -9, of the driver alone or of the JVM too."""
+def kill(process: subprocess.Popen[bytes], with_children: bool, number: signal.Signals = signal.SIGKILL) -> None:
+    """A signal that ends the driver alone, or the JVM and the workers too."""
     with contextlib.suppress(ProcessLookupError):
-        if with_children:
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
-    process.wait()
+        (os.killpg if with_children else os.kill)(process.pid, number)
+    process.wait(timeout=300)
 
 
 def finish(arguments: Sequence[str], log: Path, seconds: int = 600) -> None:

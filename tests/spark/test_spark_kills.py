@@ -1,5 +1,5 @@
-"""kill -9 of a stream's driver at random moments, and a start after each: what all of them wrote together is what batch
-finds, nothing lost, nothing twice.
+"""A stream's driver is killed at random moments by signals of all kinds, and started after each: what all of them wrote
+together is what batch finds, nothing lost, nothing twice.
 
 `CEPHEID_KILL_SEEDS=7,8,9` tries other seeds, `CEPHEID_KILLS` another number of kills than 20.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import pyarrow as pa
 import pytest
 from stream_harness import (
     CLOSURE,
+    DISORDER,
     MOMENTS,
     NEGATION,
     SCHEMA,
@@ -35,9 +38,11 @@ from stream_harness import (
 )
 
 import cepheid
+from cepheid.errors import InputProblem
+from cepheid.streaming.checkpoint import Checkpoint
 from cepheid.streaming.outputs import QUERY, TABLE
 from cepheid.streaming.sinks import FileSink
-from cepheid.streaming.storage import LocalDirectory
+from cepheid.streaming.storage import LocalDirectory, local_directory
 
 pytestmark = pytest.mark.spark
 
@@ -53,6 +58,9 @@ QUERIES = {
     "Q: SELECT * FROM P p; C c WHERE FILTER(p.x.id = c.id), (p, c) OCCURS WITHIN 90",
 }
 """A query of each language, and one over the matches of another."""
+TO_ALL = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+TO_DRIVER = (*TO_ALL, signal.SIGQUIT, signal.SIGABRT, signal.SIGSEGV)
+"""The signals for the driver alone. The JVM would write a file about some of them into the current directory."""
 LATE: Row = {"type": "A", "ts": 1, "id": 1, "v": 0.25}
 NO_EVENT: Row = {"type": "A", "ts": None, "id": 1, "v": 0.75}
 
@@ -112,6 +120,14 @@ def test_what_is_lost_or_twice_is_noticed(tmp_path: Path) -> None:
         FileSink(LocalDirectory(directory)).write("batch-0", rows)
 
 
+def killed(process: subprocess.Popen[bytes], rng: random.Random) -> str:
+    """Half of the kills are kill -9."""
+    with_children = rng.random() < 0.5
+    number = rng.choice(TO_ALL if with_children else TO_DRIVER) if rng.random() < 0.5 else signal.SIGKILL
+    kill(process, with_children, number)
+    return f"{number.name}{' (with children)' if with_children else ''}"
+
+
 def killed_and_restarted(base: Path, seed: int, kills: int, moments: list[str], ending: str) -> list[str]:
     """What was done, in words."""
     rng, places = random.Random(seed), Places(base)
@@ -123,9 +139,7 @@ def killed_and_restarted(base: Path, seed: int, kills: int, moments: list[str], 
         feeder.feed(rng.randint(1, 3))
         with driver(words, base / "driver.log") as process:
             if wait_for(moment, places, process, rng):
-                with_children = rng.random() < 0.5
-                kill(process, with_children)
-                done.append(f"{moment}{' (with children)' if with_children else ''}")
+                done.append(f"{moment}: {killed(process, rng)}")
             else:
                 # The moment did not come, since all was done: that is no kill, but must not be a failure either.
                 assert process.returncode == 0, (base / "driver.log").read_text(errors="replace")
@@ -149,3 +163,99 @@ def test_many_kills_lose_nothing_and_double_nothing(tmp_path: Path, seed: int) -
     random.Random(seed).shuffle(moments)
     done = killed_and_restarted(tmp_path, seed, KILLS, moments, ["parquet", "jsonl"][seed % 2])
     print("\n".join(done))
+
+
+# --- a deployment that changes ----------------------------------------------------------------------------------------
+
+
+class Rules:
+    """A folder of queries. One of them is added, replaced or removed from time to time."""
+
+    def __init__(self, folder: Path, rng: random.Random) -> None:
+        self.folder, self.rng, self.texts = folder, rng, dict[str, str]()
+        folder.mkdir()
+        for name in ("closure", "successor"):
+            self._write(name, QUERIES[name])
+
+    def change(self) -> None:
+        name = self.rng.choice(list(QUERIES))
+        if name in self.texts and len(self.texts) > 2 and self.rng.random() < 0.5:
+            del self.texts[name]
+            (self.folder / f"{name}.txt").unlink()
+        else:
+            self._write(name, f"{QUERIES[name]} -- {self.rng.random()}")
+
+    def _write(self, name: str, text: str) -> None:
+        self.texts[name] = text
+        hidden = self.folder / f".{name}"
+        hidden.write_text(text)
+        hidden.rename(self.folder / f"{name}.txt")
+
+
+def versions_seen(places: Places, seen: dict[tuple[str, str], int]) -> None:
+    """Adds the queries that the checkpoint has now, each with its first batch."""
+    for version in Checkpoint(local_directory(str(places.checkpoint)), "c").versions():
+        for entry in version.entries:
+            seen.setdefault((entry.name, entry.written.text), version.first_batch)
+
+
+def require_rules(places: Places, feeder: Feeder, rules: Rules, seen: dict[tuple[str, str], int]) -> None:
+    """A query that runs at the end has found what batch finds from some file on, which came no later than its first
+    batch. No version of a query has found a match twice, or one that batch does not find."""
+
+    def wanted(text: str, file: int) -> Counter[str]:
+        ordered = sorted(feeder.arriving[file * feeder.size :], key=lambda row: row["ts"])
+        return expected(text, ordered)
+
+    for name in {name for name, _ in seen}:
+        versions = {text: first for (other, text), first in seen.items() if other == name}
+        try:
+            found = places.matches(name)
+        except InputProblem:
+            found = Counter()
+        of_batch = expected(QUERIES[name], feeder.rows)
+        assert not found.keys() - of_batch.keys(), name
+        assert all(count <= len(versions) * of_batch[row] for row, count in found.items()), name
+        if name in rules.texts:
+            text = rules.texts[name]
+            first = min(versions[text], feeder.files)
+            since = [wanted(text, file) for file in range(first + 1)]
+            assert any(not one - found for one in since), (name, first)
+            assert len(versions) > 1 or found in since, (name, first)
+
+
+def changed_killed_and_restarted(base: Path, seed: int, kills: int, ending: str) -> list[str]:
+    rng, places = random.Random(seed), Places(base)
+    feeder, rules = Feeder(places, seed, ending, files=3 * kills + 6), Rules(base / "rules", rng)
+    at = {"input": places.source, "output": places.output, "checkpoint": places.checkpoint}
+    words = ["deploy", str(rules.folder), *(word for name, path in at.items() for word in (f"--{name}", str(path)))]
+    words += ["--files-per-batch", "1", "--watermark", str(DISORDER), "--available-now"]
+    done: list[str] = []
+    seen: dict[tuple[str, str], int] = {}
+    moments = ["a batch is planned", "state is written", "output is written", "a batch is committed", STARTING]
+    while len(done) < kills:
+        feeder.feed(rng.randint(1, 3))
+        moment, at_once = rng.choice(moments), rng.random() < 0.5
+        if done and at_once:
+            rules.change()
+        with driver(words, base / "driver.log") as process:
+            if done and not at_once:
+                wait_for(rng.choice(moments), places, process, rng)
+                rules.change()
+            if wait_for(moment, places, process, rng):
+                done.append(f"{moment}: {killed(process, rng)}")
+            else:
+                assert process.returncode == 0, (base / "driver.log").read_text(errors="replace")
+        versions_seen(places, seen)
+    feeder.feed(feeder.files)
+    finish(words, base / "driver.log")
+    versions_seen(places, seen)
+    assert {(name, text) for name, text in rules.texts.items()} <= seen.keys()
+    require_rules(places, feeder, rules, seen)
+    return done
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_many_kills_of_a_deployment_that_changes(tmp_path: Path, seed: int) -> None:
+    print("\n".join(changed_killed_and_restarted(tmp_path, seed, KILLS, ["parquet", "jsonl"][seed % 2])))
