@@ -184,6 +184,8 @@ def _threshold_node(threshold: pt.Threshold, group: list[str]) -> Node:
 
 def _selection(query: Query) -> str:
     text = query.dialect.selection_text or _STRATEGIES[query.strategy]
+    if query.consumes:
+        text += "; each event in at most one match"
     if query.non_overlapping:
         text += "; of matches that overlap in a partition, only the first to complete"
     return text

@@ -221,6 +221,9 @@ class Query:
     limit: int | None = None
     name: str | None = None
     inputs: tuple[SourceStream | DerivedStream | Query, ...] = ()
+    consumes: bool = False
+    """Whether each event is in at most one match (CED §3.3): of the matches in their order, those whose events are in
+    none before."""
     threshold: Threshold | None = None
     """With it, the query has no matches of its own: it derives one event at each time at which events of a group occur
     and the condition holds."""

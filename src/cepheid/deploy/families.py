@@ -89,8 +89,8 @@ def family_of(lowered: Lowered) -> tuple[Shape, Rule] | str:
     query = lowered.query
     if query.summarizes:
         return "it is a summary of all matches"
-    if query.limit is not None or query.non_overlapping:
-        return "the output depends on other matches (LIMIT, NON-OVERLAPPING)"
+    if query.limit is not None or query.non_overlapping or query.consumes:
+        return "the output depends on other matches (LIMIT, NON-OVERLAPPING, consume once)"
     if lowered.has_durations:
         return "events have a duration"
     if query.inputs:

@@ -12,6 +12,7 @@ from cepheid.deploy.deployment import Deployment, FamilyGroup, Operator
 from cepheid.deploy.family_run import FamilyRun, RuleMatches
 from cepheid.deploy.outputs import OutputRun, ShapeTable, tables
 from cepheid.engine.adaptation import OnSwitch, ignore, stepper_for
+from cepheid.engine.consumption import require_whole
 from cepheid.engine.derivation import GraphRun, Wiring
 from cepheid.engine.passing import Found, Operating, Progress, one_pass
 from cepheid.engine.positions import MatchPositions, intervals
@@ -119,6 +120,7 @@ class OperatorRun:
             raise NotAvailable(
                 "the reference evaluator runs one query at a time", hint="run the query alone, or drop `evaluator`"
             )
+        require_whole(prepared, "beside other queries")
         shown = [OutputRun.of(output, prepared, shape) for output in operator.outputs]
         retained = list(dict.fromkeys(name for one in shown for name in one.retained))
         names = read_by_plan(prepared, source.schema if prepared.graph is None else prepared.graph.reading.shape.schema)

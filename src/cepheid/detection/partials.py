@@ -169,6 +169,13 @@ def _counted_streams(node: Node) -> frozenset[str]:
 
 def require_acquirable(query: Query) -> None:
     """Refuses a query in which an event that is not fetched could count as the first of several with one identity."""
+    for item in (query, *query.inputs):
+        if isinstance(item, Query) and item.consumes:
+            raise NotAvailable(
+                f"a plan for `{item.name}`, whose matches depend on all earlier ones",
+                expected="`consume freely`",
+                hint="detect all matches, and let each event be in one of them afterwards",
+            )
     for item in query.inputs:
         columns: Sequence[Column] = (
             item.columns if isinstance(item, DerivedStream) else getattr(item, "output", None) or ()

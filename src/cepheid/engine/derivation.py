@@ -8,7 +8,7 @@ by end, then by arrival, which is the position in the input of the completing ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,11 +21,12 @@ from cepheid.dialect import COMBINATIONS
 from cepheid.engine import thresholds
 from cepheid.engine.adaptation import stepper_for
 from cepheid.engine.composition import OTHER, Composed, DerivedType, Reading
+from cepheid.engine.derived_order import events_of_order, match_orders, match_permutation
 from cepheid.engine.gather import Gatherer, OutputColumn, with_types
 from cepheid.engine.histories import histories, require_timers
 from cepheid.engine.layout import INTERVAL
 from cepheid.engine.match_ids import IDENTITY, IDENTITY_TYPE, EventIds, LastEvents, identity_column, relabelled
-from cepheid.engine.positions import MatchPositions, first_and_last, intervals, match_order, position_columns
+from cepheid.engine.positions import MatchPositions, first_and_last, intervals, position_columns
 from cepheid.engine.prepare import Prepared, PreparedNode, is_alone
 from cepheid.engine.splicing import Selected, Splice, joined_batches
 from cepheid.engine.stepping import Stepper
@@ -277,6 +278,8 @@ class Deriving:
     """How many matches LIMIT still allows."""
     seen: set[Any] = field(default_factory=set)
     """The identities of the events so far, where they have some."""
+    used: set[int] = field(default_factory=set)
+    """The positions of the events that are in a match, if each is in at most one."""
 
     @property
     def merge(self) -> Merge:
@@ -305,7 +308,11 @@ class Deriving:
     @property
     def _is_ordered(self) -> bool:
         """Whether the first of its matches count, so that they must be in order. Those of one event are."""
-        return self.left is not None or (self.node.identity is not None and not is_alone(self.node.prepared.query))
+        return (
+            self.left is not None
+            or self.node.prepared.query.consumes
+            or (self.node.identity is not None and not is_alone(self.node.prepared.query))
+        )
 
     def _frontier(self, reached: int) -> int:
         """A match with a trailing negation waits for a window after its start."""
@@ -322,7 +329,7 @@ class Deriving:
         start, end = intervals(positions, rows)
         matches = MatchPositions(columns, start, end)
         arrival = rows.numbers(ARRIVAL, last)
-        order = _order(columns, start, end, arrival, self.exact or self._is_ordered)
+        order = match_permutation(columns, start, end, arrival, self.exact or self._is_ordered)
         events = self.gatherer.table(matches, rows) if self.gatherer.columns else None
         arrays = [] if events is None else events.columns
         names = [] if events is None else events.schema.names
@@ -340,7 +347,7 @@ class Deriving:
                 found = pa.array(values) if name in INTERVAL else pa.nulls(len(end))
                 arrays, names = [*arrays, found], [*names, name]
         if self._is_ordered:
-            arrays, names = [*arrays, _match_orders(columns)], [*names, _ORDER]
+            arrays, names = [*arrays, match_orders(columns)], [*names, _ORDER]
         derived = pa.RecordBatch.from_arrays(arrays, names=names)
         return derived if order is None else derived.take(pa.array(order))
 
@@ -351,12 +358,25 @@ class Deriving:
         is_ready = _numbers(waiting, TIME) < self.frontier
         keys = list(zip(*(waiting.column(name).to_pylist() for name in (TIME, START, _ORDER)), strict=True))
         ready = sorted(np.flatnonzero(is_ready).tolist(), key=keys.__getitem__)[: self.left]
+        if self.node.prepared.query.consumes:
+            ready = [row for row in ready if self._consumes(keys[row][2])]
+            waits = (min(events_of_order(keys[row][2])) for row in np.flatnonzero(~is_ready).tolist())
+            oldest = min([self.run.oldest, *waits])
+            self.used = {position for position in self.used if position >= oldest}
         if self.left is None:
             self.held = [] if is_ready.all() else [waiting.filter(pa.array(~is_ready))]
             return [waiting.take(pa.array(ready, pa.int64()))] if ready else []
         self.left -= len(ready)
         self.held = [waiting.filter(pa.array(~is_ready))] if self.left and not is_ready.all() else []
         return [waiting.take(pa.array(sorted(ready)))] if ready else []
+
+    def _consumes(self, order: list[int]) -> bool:
+        """Whether no event of a match (see `match_orders`) is in one before."""
+        events = events_of_order(order)
+        is_free = self.used.isdisjoint(events)
+        if is_free:
+            self.used.update(events)
+        return is_free
 
     def _distinct(self, found: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """The first event of each identity."""
@@ -376,50 +396,6 @@ class Deriving:
                 if identity is not None:
                     seen.add(identity)
         return [events if len(chosen) == events.num_rows else events.take(pa.array(chosen, pa.int64()))]
-
-
-def _order(columns: Mapping[str, pa.Array], start: Array, end: Array, arrival: Array, exact: bool) -> Array | None:
-    """By end and arrival, then by start, then by the positions of the events (see `match_order`). None if they are in
-    that order or, unless it must be `exact`, in the order of their ends and arrivals."""
-    is_later, is_same = end[1:] > end[:-1], end[1:] == end[:-1]
-    if np.all(is_later | (is_same & (arrival[1:] > arrival[:-1] if exact else arrival[1:] >= arrival[:-1]))):
-        return None
-    order = np.lexsort((start, arrival, end))
-    is_tied = [values[order][1:] == values[order][:-1] for values in (end, arrival, start)]
-    if not exact or not np.logical_and.reduce(is_tied).any():
-        return order
-    return np.lexsort((*reversed(_match_keys(columns)), start, arrival, end))
-
-
-def _match_orders(columns: Mapping[str, pa.Array]) -> pa.Array:
-    """The order of each match among those with its end and start, as a list: see `match_order`."""
-    orders = []
-    for bound in zip(*(column.to_pylist() for column in columns.values()), strict=True):
-        groups = [at if isinstance(at, list) else [] if at is None else [at] for at in bound]
-        events, counts = match_order(groups)
-        orders.append([*events, -1, *counts])
-    return pa.array(orders, pa.list_(pa.int64()))
-
-
-def _match_keys(columns: Mapping[str, pa.Array]) -> list[Array]:
-    """The positions of the events of each match, variable by variable, then the number of events of each, more first.
-    Lists of different lengths are filled up with -1, which comes before every position."""
-    groups = [
-        (np.asarray(c.flatten()), np.asarray(c.value_lengths().fill_null(0), np.int64))
-        if pa.types.is_list(c.type)
-        else (np.asarray(c.drop_null()), np.asarray(c.is_valid()).astype(np.int64))
-        for c in columns.values()
-    ]
-    count = len(groups[0][1])
-    totals = np.sum([lengths for _, lengths in groups], axis=0)
-    table = np.full((count, int(totals.max(initial=0))), -1, np.int64)
-    filled = np.zeros(count, np.int64)
-    for values, lengths in groups:
-        rows = np.repeat(np.arange(count), lengths)
-        within = np.arange(len(values)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        table[rows, filled[rows] + within] = values
-        filled += lengths
-    return [*table.T, *(-lengths for _, lengths in groups)]
 
 
 # --- the graph --------------------------------------------------------------------------------------------------------

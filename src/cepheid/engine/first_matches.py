@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +18,10 @@ MOST_RIVALS = 200_000
 the first ones in detection order are output."""
 
 
+Candidate = tuple[int, int, list[int], list[int], list[list[int]]]
+"""End, start and `match_order` of a match, and the positions of the events of each step."""
+
+
 @dataclass(slots=True)
 class FirstMatches:
     """The candidates for LIMIT: at most `limit` matches, in order."""
@@ -26,23 +30,14 @@ class FirstMatches:
     steps: tuple[str, ...]
     order: tuple[int, ...]
     """The steps in the order of the pattern's variables."""
-    best: list[tuple[int, int, list[int], list[int], list[list[int]]]] = field(default_factory=list)
-    """End, start and `match_order` of each match, and the positions of the events of each step."""
+    best: list[Candidate] = field(default_factory=list)
 
     @classmethod
     def of(cls, limit: int, steps: tuple[str, ...], binding: Binding) -> FirstMatches:
         return cls(limit, steps, tuple(steps.index(var) for var in binding.variables if var in steps))
 
     def add(self, positions: Positions, start: Array, end: Array) -> None:
-        width = len(self.steps)
-        if positions.bounds is None:
-            groups = [[[position] for position in row] for row in positions.values.reshape(-1, width).tolist()]
-        else:
-            bounds, values = positions.bounds.tolist(), positions.values.tolist()
-            matches = range(0, len(bounds) - 1, width)
-            groups = [[values[bounds[at + s] : bounds[at + s + 1]] for s in range(width)] for at in matches]
-        orders = [match_order([group[step] for step in self.order]) for group in groups]
-        new = [(e, s, *order, g) for e, s, order, g in zip(end.tolist(), start.tolist(), orders, groups, strict=True)]
+        new = candidates(positions, start, end, self.order)
         self.best = heapq.nsmallest(self.limit, [*self.best, *new])
 
     def settled(self, before: int) -> bool:
@@ -53,11 +48,29 @@ class FirstMatches:
         return min((min(events) for _, _, events, _, _ in self.best), default=None)
 
     def positions(self) -> tuple[Positions, Array, Array]:
-        groups = [group for *_, of_steps in self.best for group in of_steps]
-        values, lengths = [position for group in groups for position in group], [len(group) for group in groups]
-        bounds = np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))]).astype(np.int64)
-        start, end = (np.array([item[at] for item in self.best], np.int64) for at in (1, 0))
-        return Positions(self.steps, np.array(values, np.int64), bounds), start, end
+        return positions_of(self.best, self.steps)
+
+
+def candidates(positions: Positions, start: Array, end: Array, order: Sequence[int]) -> list[Candidate]:
+    """Matches with all that orders them. `order` has the steps in the order of the pattern's variables."""
+    width = len(positions.steps)
+    if positions.bounds is None:
+        groups = [[[position] for position in row] for row in positions.values.reshape(-1, width).tolist()]
+    else:
+        bounds, values = positions.bounds.tolist(), positions.values.tolist()
+        matches = range(0, len(bounds) - 1, width)
+        groups = [[values[bounds[at + s] : bounds[at + s + 1]] for s in range(width)] for at in matches]
+    orders = [match_order([group[step] for step in order]) for group in groups]
+    return [(e, s, *own, g) for e, s, own, g in zip(end.tolist(), start.tolist(), orders, groups, strict=True)]
+
+
+def positions_of(matches: Sequence[Candidate], steps: tuple[str, ...]) -> tuple[Positions, Array, Array]:
+    """The matches with their starts and ends."""
+    groups = [group for *_, of_steps in matches for group in of_steps]
+    values, lengths = [position for group in groups for position in group], [len(group) for group in groups]
+    bounds = np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))]).astype(np.int64)
+    start, end = (np.array([item[at] for item in matches], np.int64) for at in (1, 0))
+    return Positions(steps, np.array(values, np.int64), bounds), start, end
 
 
 def first_matches(

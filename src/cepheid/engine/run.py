@@ -14,6 +14,7 @@ import pyarrow as pa
 from cepheid.analysis import Analysis
 from cepheid.engine import oracle
 from cepheid.engine.adaptation import OnSwitch, ignore, stepper_for
+from cepheid.engine.consumption import Consuming
 from cepheid.engine.derivation import ComposedSource, composed
 from cepheid.engine.first_matches import FirstMatches, first_matches
 from cepheid.engine.gather import Gatherer, with_types
@@ -273,7 +274,7 @@ class _Run:
 
     def positions(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         rows = self.source.rows([])
-        if self.prepared.kernel is None or self.prepared.query.limit is not None:
+        if self.prepared.kernel is None or self.prepared.query.limit is not None or self.prepared.query.consumes:
             for part in self._matches(rows, []):
                 yield _input_rows(part.variables, rows, schema)
             return
@@ -288,6 +289,9 @@ class _Run:
             yield oracle.match_positions(self.prepared, oracle.matches(self.prepared, self._all_batches(rows)))
             return
         stepper = self._stepper(self.prepared.kernel)
+        if self.prepared.query.consumes:
+            yield from self._consuming(stepper, rows, names)
+            return
         if self.prepared.query.limit is not None:
             yield self._limited(self.prepared.query.limit, stepper, rows, names)
             return
@@ -302,6 +306,13 @@ class _Run:
         steps = self._steps(stepper, rows, names, PIECE, first.oldest)
         positions, start, end = first_matches(stepper, steps, limit, rows, first)
         return MatchPositions(position_columns(positions, self.prepared.binding), start, end)
+
+    def _consuming(self, stepper: Stepper, rows: Rows, names: Sequence[str]) -> Iterator[MatchPositions]:
+        """Each event in at most one match."""
+        consuming = Consuming.of(stepper.kernel.steps, self.prepared.binding)
+        steps = self._steps(stepper, rows, names, PIECE, consuming.oldest)
+        for positions, start, end in consuming.output(stepper, steps, rows):
+            yield MatchPositions(position_columns(positions, self.prepared.binding), start, end)
 
     def _stepper(self, kernel: Kernel) -> Stepper:
         return stepper_for(self.prepared, kernel, self.source.count, self.on_switch)

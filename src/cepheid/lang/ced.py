@@ -70,13 +70,15 @@ _GRAMMAR = (
 start: (declaration ";"?)+
 ?declaration: _SOURCE TYPE [_ON NUMBER _NODES] _SCHEMA field ("," field)* -> source
     | _PRIMITIVE TYPE on schema -> primitive
-    | _COMPLEX TYPE [on] [schema] _EVENT event [_WHERE constraints] -> complex
+    | _COMPLEX TYPE [on] [schema] _EVENT event [_WHERE constraints] [consumption] -> complex
 field: WORD WORD
 on: _ON listed ("," listed)*
 listed: TYPE [_AS NAME]
 schema: _SCHEMA derived ("," derived)*
 derived: WORD _AS expr
 constraints: condition ("," condition)*
+consumption: _CONSUME _ONCE -> once
+    | _CONSUME _FREELY -> freely
 
 ?event: TYPE -> subevent
     | _COUNT "(" counted ";" window ")" COMPARE limit [group] [_AS NAME] -> count_of
@@ -88,6 +90,9 @@ constraints: condition ("," condition)*
     | _WITHOUT event -> neg
 window: [NAME "="] duration
 
+_CONSUME.5: /consume(?=\s+(?:once|freely)\b)/i
+_ONCE.5: /once\b/i
+_FREELY.5: /freely\b/i
 _SEQ.5: /seq(?=\s*\()/i
 _WITHOUT: /[!~¬]/
 """
@@ -124,6 +129,7 @@ class _Event(NamedTuple):
     schema: tuple[_Attribute, ...] | None
     event: Pattern | None = None
     where: tuple[Expr, ...] = ()
+    consumes: bool = False
 
 
 class _Source(NamedTuple):
@@ -161,8 +167,14 @@ class _Builder(CountedBuilder):
         return _Event(str(name), span_of(name), on, schema)
 
     def complex(self, meta: Meta, items: list[Any]) -> _Declaration:
-        name, on, schema, event, where = items
-        return _Event(str(name), span_of(name), on or (), schema, event, where or ())
+        name, on, schema, event, where, consumes = items
+        return _Event(str(name), span_of(name), on or (), schema, event, where or (), bool(consumes))
+
+    def once(self, meta: Meta, items: list[Any]) -> bool:
+        return True
+
+    def freely(self, meta: Meta, items: list[Any]) -> bool:
+        return False
 
     def listed(self, meta: Meta, items: list[Any]) -> _Listed:
         stream, alias = items
@@ -317,6 +329,7 @@ class _Script:
             where=where_clause(where, roles(pattern)),
             output=None if schema is None else _Schema(declaration.name, schema, roles(pattern)).columns(),
             name=declaration.name,
+            consumes=declaration.consumes,
         )
         return [*counts, made]
 
@@ -334,6 +347,12 @@ class _Script:
                 f"`{declaration.name}` is a count, which has a schema of its own",
                 span=declaration.span,
                 expected="the attributes of its group, and `value`",
+            )
+        if isinstance(event, Counted) and declaration.consumes:
+            raise PatternProblem(
+                f"`{declaration.name}` is a count, which consumes no events",
+                span=declaration.span,
+                hint="let the complex event that uses it consume them",
             )
         names = ced_counts.named(counts, {*self._all, *self._before, *self._known, *bound})
         names = [declaration.name] if isinstance(event, Counted) else names
@@ -472,6 +491,8 @@ def _complex_text(query: Query) -> str:
     lines.append(f"event {pattern_text(query.pattern) if query.threshold is None else ced_counts.text(query)}")
     if query.where:
         lines.append(f"where {conditions_text(query.where)}")
+    if query.consumes:
+        lines.append("consume once")
     return "\n".join(lines)
 
 

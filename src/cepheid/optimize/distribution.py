@@ -71,6 +71,8 @@ def keyed(plan: Plan) -> Keyed | None:
 def slices(plan: Plan) -> Sliced | Undivided:
     """How the work of a compiled plan is divided without a key."""
     query = plan.query
+    if query.consumes:
+        return Undivided("which matches consume an event is decided over all events, since there is no key")
     if isinstance(query.pattern, EventClass) and not plan.counts_events and not query.non_overlapping:
         return Sliced(0, 0)
     if query.non_overlapping:

@@ -76,7 +76,19 @@ def _found(query: Query, events: Sequence[Event], clock: Clock, arrivals: Arriva
     definition = import_module(f"cepheid.semantics.{query.dialect.selection}")
     variables = [var for var, role in query.roles.items() if not role.negated]
     found = sorted(definition.matches(Context.of(query, visible, clock)), key=lambda one: _completion(one, variables))
+    if query.consumes:
+        found = list(_consuming(found))
     return found if query.summarizes else found[: query.limit]
+
+
+def _consuming(found: Iterable[Found]) -> Iterator[Found]:
+    """Of the matches in their order, those whose events are in none before (CED §3.3)."""
+    used: set[int] = set()
+    for one in found:
+        events = {id(event) for event in events_of(one.bindings)}
+        if used.isdisjoint(events):
+            used |= events
+            yield one
 
 
 def _completion(found: Found, variables: Sequence[str]) -> tuple[int, int, list[int], list[int]]:

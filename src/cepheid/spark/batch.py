@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import NullType, StructType
 
 from cepheid.engine.adaptation import ignore
+from cepheid.engine.consumption import require_whole
 from cepheid.engine.derivation import Wiring
 from cepheid.engine.gather import Gatherer
 from cepheid.engine.passing import Progress
@@ -93,11 +94,13 @@ _SMALL_JOBS = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 def run(prepared: Prepared, source: SparkSource, partitions: int | None = None, *, as_text: bool = False) -> DataFrame:
     """The matches, one row each, in any order. The DataFrame is lazy, except for one aggregate over the time
     column where time is divided into slices and the files have no statistics. `as_text` is as in `engine.run`."""
+    require_whole(prepared, "on Spark")
     return SparkBatch(prepared, source, partitions, as_text).matches()
 
 
 def run_files(prepared: Prepared, source: Source, *, as_text: bool, progress: Progress = ignore) -> Result:
     """The matches in a source of files, collected, as `engine.run` returns them."""
+    require_whole(prepared, "on Spark")
     schema = plain_schema(output_schema(prepared, as_text))
     prepared = replace(prepared, input=replace(prepared.input, schema=spark_types(prepared.input.schema)))
 

@@ -25,6 +25,7 @@ def save(running: GraphRun, output: Evaluating) -> bytes:
         "first": [one.oldest for one in evaluated],
         "frontiers": [node.frontier for node in running.nodes],
         "left": [node.left for node in running.nodes],
+        "used": [sorted(node.used) for node in running.nodes],
     }
     parts = [json.dumps(header).encode()]
     for one in evaluated:
@@ -58,8 +59,9 @@ def restore(running: GraphRun, output: Evaluating, data: bytes) -> None:
         one.merge.waiting = [Selected(waiting)] if waiting.num_rows else []
         one.merge.derived = [_read(parts, schema) for _ in one.merge.derived]
         one.merge.reached = reached
-    for node, frontier, left in zip(running.nodes, header["frontiers"], header["left"], strict=True):
-        node.frontier, node.left = frontier, left
+    saved_nodes = zip(running.nodes, header["frontiers"], header["left"], header["used"], strict=True)
+    for node, frontier, left, used in saved_nodes:
+        node.frontier, node.left, node.used = frontier, left, set(used)
         description, rows = next(parts), next(parts)
         if len(description):
             node.held = [read_rows(bytes(rows), pa.ipc.read_schema(pa.py_buffer(description)))]

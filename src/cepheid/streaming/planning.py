@@ -13,6 +13,7 @@ from cepheid.deploy.deployment import FamilyGroup, Operator, Output, Written, de
 from cepheid.deploy.event_tests import EventTest
 from cepheid.deploy.families import VERSION, Rule, Shape, slots_of
 from cepheid.dialect import Windows
+from cepheid.engine.consumption import require_whole
 from cepheid.engine.detected_at import needs_later_events
 from cepheid.engine.gather import Gatherer, with_types
 from cepheid.engine.oracle import makes_output
@@ -264,6 +265,7 @@ def _gatherer(prepared: Prepared, source: StreamSource) -> Gatherer | None:
 def stream_query(names: tuple[str, ...], prepared: Prepared, gatherer: Gatherer | None) -> StreamQuery:
     """Adds the stream's key, lag and horizon to a query; refuses a query that has no output before the end of time."""
     query = prepared.query
+    require_whole(prepared, "in a stream")
     by_oracle = prepared.plan.evaluator == REFERENCE
     lag = _lag(query, prepared) if by_oracle and not query.summarizes else 0
     waits = lag > 0 or (not by_oracle and prepared.plan.ends_with_negation)
