@@ -79,7 +79,7 @@ def kernel_of(
 ) -> Kernel:
     plan = lower(
         query,
-        schema_types(stream.table.schema, skip=(START,)),
+        schema_types(pa.schema([field for field in stream.table.schema if field.name != START])),
         stream.schema,
         Clock(),
         EVALUATORS,

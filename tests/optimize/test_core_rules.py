@@ -56,7 +56,7 @@ class AnyGrouping:
 def planned(query: Query, stream: Stream, stats: Stats, options: Mapping[str, str | bool] | None = None) -> Plan:
     return lower(
         query,
-        schema_types(stream.table.schema, skip=(START,)),
+        schema_types(pa.schema([field for field in stream.table.schema if field.name != START])),
         stream.schema,
         Clock(),
         EVALUATORS,

@@ -109,9 +109,6 @@ class Nearby:
         begins, ends = np.maximum(self.times.begins, first), np.minimum(self.times.ends, last)
         return int(np.maximum(ends - begins + 1, 0).sum())
 
-    def holds_times(self, times: Numbers) -> Truth:
-        return self.times.holds(times)
-
     def holds(self, times: Numbers, keys: pa.Array | None) -> Truth:
         """Whether each row, by its time and key, can matter."""
         held = self.times.holds(times)

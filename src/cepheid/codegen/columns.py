@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -72,14 +72,14 @@ def types_of(table: pa.RecordBatch, type_column: str) -> tuple[list[str], Array]
     return [str(name) for name in names] + [UNTYPED], indices.to_numpy(zero_copy_only=False)
 
 
-def schema_types(schema: pa.Schema, skip: Sequence[str] = ()) -> Mapping[str, Type]:
+def schema_types(schema: pa.Schema) -> Mapping[str, Type]:
     """The type of every attribute of an Arrow schema that kernels can read, or columns can be derived from; fields of
     structs under dotted names."""
     types: dict[str, Type] = {}
     for column in schema:
         if pa.types.is_struct(column.type):
             types |= {f"{column.name}.{inner.name}": from_arrow(inner.type) for inner in column.type if _is_read(inner)}
-        elif column.name not in skip and _is_read(column):
+        elif _is_read(column):
             types[column.name] = from_arrow(column.type)
     return types
 

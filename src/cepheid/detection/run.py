@@ -125,7 +125,7 @@ class Detection:
         else:
             saved.require(to_text(query), [link.source.name for link in links], options.state or "")
             descriptions = list(saved.descriptions)
-        asked = _asked(descriptions, columns, run_options)
+        asked = _asked(descriptions, columns)
         prepared, tree = bound_tree(query, asked, run_options)
         sources = {
             kind: tuple(d.name for d in descriptions if kind in d.types) for d in descriptions for kind in d.types
@@ -214,7 +214,7 @@ def _described(link: Link, options: DetectOptions) -> Description:
     raise AssertionError("attempts are positive")
 
 
-def _asked(descriptions: list[Description], columns: Columns, options: RunOptions) -> Asked:
+def _asked(descriptions: list[Description], columns: Columns) -> Asked:
     schema = united_schema(((f"the source `{shown(d.name)}`", d.schema) for d in descriptions), columns.reads)
     for name in (columns.type, columns.time):
         if name not in schema.names:

@@ -103,7 +103,7 @@ def merged_row(prepared: Prepared, parts: Sequence[PartialSummary]) -> Match:
     kernel = prepared.kernel
     if isinstance(kernel, LazyKernel) and kernel.summary.asked:
         computed = [(part.words, part.texts) for part in parts if isinstance(part, KernelTotals)]
-        return _row_of_kernel(prepared, kernel, *kernel.summary.merged(computed))
+        return _row_of_kernel(kernel, *kernel.summary.merged(computed))
     summary = Summary.of(prepared.query)
     for part in parts:
         assert isinstance(part, Summary)
@@ -111,7 +111,7 @@ def merged_row(prepared: Prepared, parts: Sequence[PartialSummary]) -> Match:
     return summary.row()
 
 
-def _row_of_kernel(prepared: Prepared, kernel: LazyKernel, words: Array, texts: Mapping[int, Any]) -> Match:
+def _row_of_kernel(kernel: LazyKernel, words: Array, texts: Mapping[int, Any]) -> Match:
     row = kernel.summary.row(words)
 
     def decoded(expr: Expr, value: Any) -> Any:

@@ -245,10 +245,10 @@ def columns_text(columns: Iterable[Column], text_of: Callable[[Expr], str] = exp
     return ", ".join(one(column) for column in columns)
 
 
-def conditions_text(conditions: Iterable[Expr], text_of: Callable[[Expr], str] = expr_text) -> str:
+def conditions_text(conditions: Iterable[Expr]) -> str:
     """The conjuncts as WHERE lists them; one that is a disjunction needs brackets."""
     items = tuple(conditions)
-    texts = [text_of(item) for item in items]
+    texts = list(map(expr_text, items))
     if len(items) > 1:
         texts = [f"({text})" if isinstance(item, Or) else text for item, text in zip(items, texts, strict=True)]
     return " AND ".join(texts)

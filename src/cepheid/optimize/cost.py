@@ -121,13 +121,13 @@ def conjunction_pairs(left: Operand, right: Operand) -> Pairs:
     return Pairs(2.0 * both, both * (left.classes + right.classes) / (left.classes * right.classes))
 
 
-def members_between(members: float, count: int | None = None, order: float = DEFAULT_ORDER) -> float:
+def members_between(members: float, count: int | None = None) -> float:
     """Table 2's N: the events of a closure between a start and an end; each is in `count` groups if groups have a size.
 
     >>> members_between(40), members_between(40, count=5)
     (10.0, 50.0)
     """
-    return members * order * order * (count or 1)
+    return members * DEFAULT_ORDER * DEFAULT_ORDER * (count or 1)
 
 
 def join(

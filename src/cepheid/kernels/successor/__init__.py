@@ -100,11 +100,11 @@ def _obstacles(root: Operator) -> Iterator[str]:
                 yield f"ALL of several variables in `{ex.to_text(predicate)}`"
             for node in ex.walk(predicate):
                 is_read = isinstance(node, ex.Aggregate) or (isinstance(node, Attr) and node.at is At.ALL)
-                if is_read and isinstance(node, ex.Aggregate | Attr) and _is_nested(root, op, node.var):
+                if is_read and isinstance(node, ex.Aggregate | Attr) and _is_nested(op, node.var):
                     yield f"`{ex.to_text(node)}` over an iteration inside another one"
 
 
-def _is_nested(root: Operator, op: Operator, var: str) -> bool:
+def _is_nested(op: Operator, var: str) -> bool:
     """Whether the events of a variable that an operator reads are those of an iteration inside another one."""
     around = [node for node in op.walk() if isinstance(node, Iteration) and var in node.variables]
     return len(around) > 1
