@@ -79,8 +79,6 @@ class FamilyRun:
     dictionary: Dictionary = field(default_factory=Dictionary)
     rows: int = 0
     """The number of events so far."""
-    oldest: int = 0
-    """The position of the oldest event that a later match may contain."""
     kept_keys: int = 0
     """The keys that had instances when the others were forgotten."""
 
@@ -199,10 +197,11 @@ class FamilyRun:
         made.registers[TOP], made.registers[LIMIT] = len(arena), max(2 * len(arena), FIRST_LIMIT)
         made.rows = saved.rows
         made._know_keys(saved.keys)
-        made.oldest = made._oldest_row()
         return made
 
-    def _oldest_row(self) -> int:
+    @property
+    def oldest(self) -> int:
+        """The position of the oldest event that a later match may contain."""
         oldest = saved_instances.oldest_row
         if self.registers[TOP] >= WORTH_COMPILING:
             oldest = machine_code(oldest)
@@ -212,7 +211,6 @@ class FamilyRun:
         families, tests = self.families, self.families.tests
         is_much = len(time) * tests.words >= WORTH_COMPILING
         function = machine_code(instances.step) if is_much else instances.step
-        oldest = machine_code(saved_instances.oldest_row) if is_much else saved_instances.oldest_row
         found, taken = [], 0
         out = np.empty(1 << 12, np.int64)
         while True:
@@ -254,7 +252,6 @@ class FamilyRun:
             self.arena = _longer(self.arena, int(self.registers[TOP]) + room)
             self.recent = _longer(self.recent, int(self.registers[RECENTS]) + 2 * room)
             out = _longer(out, 4 * families.width * room)
-        self.oldest = int(oldest(self.arena, self.registers, self.recent, self.rows + len(time)))
         self.rows += len(time)
         return self._by_rule(np.concatenate(found))
 

@@ -93,7 +93,7 @@ class StreamGroup:
         here."""
         if not data:
             running = FamilyRun.start(self.families)
-            running.rows = running.oldest = rows
+            running.rows = rows
             return running
         *parts, keys = read_parts(data)
         arena, layout, names = map(read_numbers, parts)
