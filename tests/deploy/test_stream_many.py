@@ -142,6 +142,31 @@ def test_one_table_for_each_set_of_columns(shape: str) -> None:
     }
 
 
+def test_queries_without_a_key_are_placed_on_different_buckets() -> None:
+    pair = "PATTERN t A; u B WHERE A.v < B.v AND A.k != B.k AND A.v > {} WITHIN 9"
+    chain = "SELECT * FROM (t A; u B) WHERE A.v > {} AND (A, B) OCCURS WITHIN 9"
+    texts = {f"pair{n}": pair.format(n) for n in range(-4, 5)}
+    texts |= {f"chain{n}": chain.format(n / 100) for n in range(150)}
+    plan = planned({name: Written(name, text) for name, text in texts.items()})
+    assert sorted(query.slot for query in plan.queries).count(0) in (2, 3, 4)
+    assert {query.slot for query in plan.queries} == {group.slot for group in plan.groups} == {0, 1, 2}
+    assert plan.keys == ((),) and plan.slots == 3
+    rows = [{"type": "tu"[n % 2], "ts": n, "k": n % 3, "v": n % 7, "n": n} for n in range(40)]
+    simulation = Simulation(plan)
+    late = {"type": "t", "ts": -5, "k": 1, "v": 9, "n": 99}
+    parts = [simulation.run([pa.RecordBatch.from_pylist(rows[:20], SCHEMA)], end_of_time=False)]
+    # They stay where they are when others come and go.
+    kept = {entry.name: entry.written for entry in plan.entries if entry.name not in ("pair0", "chain0")}
+    simulation.plan = planned({**kept, "new": Written("new", pair.format(0), since=1)}, before=plan)
+    before = {query.name: query.slot for query in plan.queries}
+    assert all(query.slot == before[query.name] for query in simulation.plan.queries if query.name in before)
+    parts.append(simulation.run([pa.RecordBatch.from_pylist([*rows[20:], late], SCHEMA)]))
+    assert sum(map(len, parts[1].late)) == 1 and simulation.used == 40
+    for name in ("pair-4", "pair2", "chain1", "chain140"):
+        assert rows_of([found for part in parts for found in part.matches[name]]) == expected(texts[name], rows)
+    assert rows_of(parts[1].matches["new"]) == expected(pair.format(0), rows[20:])
+
+
 def test_the_state_of_families_forgets_keys() -> None:
     text = "EVENT SEQ(t a, u b) WHERE [s] AND a.v > {} WITHIN 9"
     plan = planned({f"q{n}": Written(f"q{n}", text.format(n)) for n in range(3)})

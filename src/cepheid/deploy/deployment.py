@@ -7,6 +7,7 @@ operators of the queries that others use are nodes of `graph.py`, which are name
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -82,6 +83,8 @@ class FamilyGroup:
     """Each family with its rules."""
     outputs: tuple[Output, ...]
     answers: tuple[tuple[Array, ...], ...]
+    slot: int = 0
+    """Where those without a key run."""
 
     @property
     def shapes(self) -> list[tuple[Shape, int]]:
@@ -119,6 +122,8 @@ class Written:
     dialect: str = AUTO
     since: int = 0
     """The version of a deployment that it was added with: events that arrived before are not seen by it."""
+    slot: int | None = None
+    """Where it runs in a stream if it has no key; None: it is not placed yet."""
     parsed: Query | None = None
     uses_others: bool = False
     """Whether `parsed` has other queries as inputs, which the text does not say."""
@@ -180,10 +185,11 @@ def deploy(
     *,
     sharing: bool = True,
     smallest: int = 2,
+    slots: int = 1,
 ) -> Deployment:
     """Plans the queries: equal ones once, and those that are equal up to constants as families. Without `sharing` each
     query has operators of its own. `smallest` is the number of queries that families are worth it for: one, where
-    others may be added later."""
+    others may be added later. Families without a key are divided over `slots`."""
     found: dict[str, list[tuple[str, Prepared]]] = {}
     members: list[_Member] = []
     alone: dict[str, str] = {}
@@ -210,7 +216,7 @@ def deploy(
         prepared = planner.prepared(member.written)
         found.setdefault(operator_name(member.written, prepared), []).append((member.written.name, prepared))
     made = [Operator(key, _operator(of), tuple(_outputs(of))) for key, of in found.items()]
-    return Deployment(tuple(queries), tuple(made), planner.groups(members), alone, refused)
+    return Deployment(tuple(queries), tuple(made), planner.groups(members, slots), alone, refused)
 
 
 @dataclass(slots=True)
@@ -337,14 +343,16 @@ class _Planner:
         shape, rule = family
         return _Member(written, repr((bound.roles, bound.output)), shape, in_order(rule))
 
-    def groups(self, members: Sequence[_Member]) -> tuple[FamilyGroup, ...]:
-        """The families of each key."""
-        by_key: dict[str | None, list[_Member]] = {}
+    def groups(self, members: Sequence[_Member], slots: int) -> tuple[FamilyGroup, ...]:
+        """The families of each key; those without a key by their slot."""
+        _place([member.written for member in members if member.shape.key is None], slots)
+        by_key: dict[tuple[str | None, int], list[_Member]] = {}
         for member in members:
-            by_key.setdefault(member.shape.key, []).append(member)
-        return tuple(self._group(of) for of in by_key.values())
+            slot = (member.written.slot or 0) if member.shape.key is None else 0
+            by_key.setdefault((member.shape.key, slot), []).append(member)
+        return tuple(self._group(of, slot) for (_, slot), of in by_key.items())
 
-    def _group(self, members: Sequence[_Member]) -> FamilyGroup:
+    def _group(self, members: Sequence[_Member], slot: int) -> FamilyGroup:
         rules: dict[Shape, dict[Rule, list[_Member]]] = {}
         for member in members:
             rules.setdefault(member.shape, {}).setdefault(member.rule, []).append(member)
@@ -372,7 +380,16 @@ class _Planner:
             Output(as_written.prepared(of[0].written), tuple(m.written.name for m in of)) for of in outputs.values()
         )
         answers = tuple(_answers([numbers[m.written.name] for m in of], before) for of in outputs.values())
-        return FamilyGroup(families, tuple((shape, tuple(of)) for shape, of in ordered.items()), shown, answers)
+        return FamilyGroup(families, tuple((shape, tuple(of)) for shape, of in ordered.items()), shown, answers, slot)
+
+
+def _place(rules: Sequence[Written], slots: int) -> None:
+    """Places the rules that are not placed yet: each slot gets a word of rules, which cost as much as one, in turn."""
+    placed = Counter(written.slot for written in rules if written.slot is not None)
+    for written in rules:
+        if written.slot is None:
+            written.slot = min(range(slots), key=lambda slot: (placed[slot] // WORD, slot))
+            placed[written.slot] += 1
 
 
 def _alike(rule: Rule) -> tuple[list[str], list[tuple[str, float]], list[list[str]]]:

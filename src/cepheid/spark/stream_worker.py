@@ -158,8 +158,7 @@ class Step:
                 state.update((after,))
         elif before is not None:
             state.remove()
-        # An event goes to one bucket of each key, but is counted once.
-        events = sum(batch.num_rows for batch in arrived) if bucket.number < plan.buckets else 0
+        events = sum(batch.num_rows for batch in arrived) if plan.reports(bucket.number) else 0
         reached = max(watermark, ahead)
         known = reached if reached > -END_OF_TIME else None
         rows = [*output_rows(output), *map(reject_row, blocks[_REJECTS]), state_row(number, len(after), known, events)]

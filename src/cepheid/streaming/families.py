@@ -41,6 +41,8 @@ class StreamGroup:
     """The event types that can matter; None: all."""
     window: int | None
     """The longest window in ticks; None: some rule has none."""
+    slot: int = 0
+    """The bucket of families without a key among those of the stream."""
 
     @property
     def names(self) -> list[str]:

@@ -53,7 +53,7 @@ def pack(plan: StreamPlan, rows: pa.RecordBatch, now: int = 0) -> Packed:
 
 
 def _packets(plan: StreamPlan, read: Read) -> Iterator[Packet]:
-    """An event goes to one bucket of each key.
+    """An event goes to one bucket of each key, and to all buckets of queries without a key.
 
     Every bucket gets a packet, even an empty one. So all buckets know the latest time, whichever task read which rows,
     and a batch that is repeated by other tasks after a failure releases the same events."""
@@ -66,7 +66,10 @@ def _packets(plan: StreamPlan, read: Read) -> Iterator[Packet]:
     whole = _with_masks(plan, events, ticks)
     for number, key in enumerate(plan.keys):
         first = number * plan.buckets
-        without_events = set(range(first, first + (plan.buckets if key else 1)))
+        if not key:
+            yield from _for_slots(plan, first, whole, latest)
+            continue
+        without_events = set(range(first, first + plan.buckets))
         buckets = first + bucket_numbers(events, key, plan.buckets)
         # NumPy sorts 16-bit integers by counting.
         order = np.argsort(buckets.astype(np.uint16) if plan.all_buckets <= 1 << 16 else buckets, kind="stable")
@@ -78,6 +81,14 @@ def _packets(plan: StreamPlan, read: Read) -> Iterator[Packet]:
             yield Packet(bucket, False, ordered.slice(start, end - start), latest)
         for bucket in sorted(without_events):
             yield Packet(bucket, False, whole.slice(0, 0), latest)
+
+
+def _for_slots(plan: StreamPlan, first: int, whole: pa.RecordBatch, latest: int | None) -> Iterator[Packet]:
+    """All events for each bucket with queries without a key, and for the one that counts them."""
+    used = plan.slots_with_queries()
+    for slot in range(plan.slots):
+        is_read = slot in used or plan.reports(first + slot)
+        yield Packet(first + slot, False, whole if is_read else whole.slice(0, 0), latest)
 
 
 def _with_masks(plan: StreamPlan, events: pa.RecordBatch, ticks: Array) -> pa.RecordBatch:
@@ -110,8 +121,6 @@ def _masks(prepared: Prepared, typed: pa.RecordBatch) -> Array:
 
 def bucket_numbers(events: pa.RecordBatch, key: Sequence[str], buckets: int) -> Array:
     """The bucket of each event by its key. It must never change: states are stored by bucket."""
-    if not key:
-        return np.zeros(events.num_rows, np.int64)
     mixed = np.zeros(events.num_rows, np.uint64)
     for name in key:
         column = attribute(events, name)

@@ -57,6 +57,8 @@ class StreamQuery(StreamOutput):
     """Names its state: by its content, where there may be several queries."""
     since: int = 0
     """The version of the deployment that it was added with."""
+    slot: int = 0
+    """The bucket of a query without a key among those of the stream."""
 
     @property
     def mask(self) -> str:
@@ -129,6 +131,8 @@ class Lineage:
     """The number of versions before it."""
     identity: str = ""
     """The fingerprint of the first version, which all others have too."""
+    slots: int = 1
+    """The number of buckets that queries without a key have had."""
 
 
 FIRST = Lineage()
@@ -163,6 +167,8 @@ class StreamPlan:
     """The number of changes before it."""
     identity: str = ""
     """The fingerprint of the first version, which all others have too."""
+    slots: int = 1
+    """The number of buckets that queries without a key have, or have had."""
 
     @property
     def names(self) -> list[str]:
@@ -171,7 +177,7 @@ class StreamPlan:
     @property
     def next_lineage(self) -> Lineage:
         """Of the version after it."""
-        return Lineage(self.keys, self.version + 1, self.fingerprint())
+        return Lineage(self.keys, self.version + 1, self.fingerprint(), self.slots)
 
     @property
     def is_several(self) -> bool:
@@ -185,8 +191,20 @@ class StreamPlan:
 
     def group_of(self, bucket: int) -> StreamGroup | None:
         """The families that read a bucket."""
-        key = self.keys[bucket // self.buckets]
-        return next((group for group in self.groups if group.key == key), None)
+        return next((group for group in self.groups if self._reads(group, bucket)), None)
+
+    def _reads(self, reader: StreamQuery | StreamGroup, bucket: int) -> bool:
+        number, slot = divmod(bucket, self.buckets)
+        return reader.key == self.keys[number] and (reader.key != ONE_BUCKET or reader.slot == slot)
+
+    def reports(self, bucket: int) -> bool:
+        """Whether a bucket counts its events: each event goes to one such bucket."""
+        return bucket < (self.buckets if self.keys[0] != ONE_BUCKET else 1)
+
+    def slots_with_queries(self) -> set[int]:
+        """The buckets, among those of queries without a key, that some query reads."""
+        of_queries = {query.slot for query in self.queries if query.key == ONE_BUCKET}
+        return of_queries | {group.slot for group in self.groups if group.key == ONE_BUCKET}
 
     def counts_equals(self, bucket: int) -> bool:
         """Whether equal events of a bucket are counted."""
@@ -214,12 +232,12 @@ class StreamPlan:
     @property
     def summing(self) -> frozenset[int]:
         """The buckets whose output at the end of time has a summary, also without any event."""
-        return frozenset(self.keys.index(query.key) * self.buckets for query in self.queries if query.sums_up)
+        summaries = [query for query in self.queries if query.sums_up]
+        return frozenset(self.keys.index(query.key) * self.buckets + query.slot for query in summaries)
 
     def sharing(self, bucket: int) -> tuple[int, ...]:
         """The numbers of the queries that read a bucket."""
-        key = self.keys[bucket // self.buckets]
-        return tuple(number for number, query in enumerate(self.queries) if query.key == key)
+        return tuple(number for number, query in enumerate(self.queries) if self._reads(query, bucket))
 
     def retained(self) -> list[str]:
         """The columns of events in the state: of those that wait, and of those that may be part of a match."""
@@ -339,16 +357,17 @@ class Entry:
     text: str
     dialect: str = AUTO
     since: int = 0
+    slot: int = 0
 
     @classmethod
     def of(cls, written: Written) -> Entry:
         source = written.source
         dialect = written.dialect if isinstance(source, str) else source.dialect.name
-        return cls(written.name, written.text, dialect, written.since)
+        return cls(written.name, written.text, dialect, written.since, written.slot or 0)
 
     @property
     def written(self) -> Written:
-        return Written(self.name, self.text, self.dialect, self.since)
+        return Written(self.name, self.text, self.dialect, self.since, self.slot)
 
 
 def _window_of(prepared: Prepared) -> int | None:

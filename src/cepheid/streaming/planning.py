@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 
 from cepheid.binding import require_types
@@ -28,6 +30,7 @@ from cepheid.io.source import Attributes, clock_of, columns_read
 from cepheid.io.stream_files import StreamFiles
 from cepheid.kernels.successor.failures import shows_failures
 from cepheid.logic import normal_form
+from cepheid.optimize.cost import EVENT
 from cepheid.optimize.distribution import Keyed
 from cepheid.optimize.windows import lag, operator_windows
 from cepheid.pattern import Query
@@ -38,6 +41,9 @@ from cepheid.streaming.outputs import OutputTable, StreamOutput, tables_of
 from cepheid.streaming.plan import FIRST, ONE_BUCKET, Entry, Lineage, StreamPlan, StreamQuery
 from cepheid.streaming.reader import FileReader, Reader
 from cepheid.streaming.time import EventTime
+
+_COST_OF_RULE = 1.0
+"""Nanoseconds for an event, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +172,7 @@ def plan_queries(
         entries,
         lineage.version,
         lineage.identity,
+        max([lineage.slots, *(1 + query.slot for query in planned), *(1 + group.slot for group in groups)]),
     )
     return plan, refused
 
@@ -192,12 +199,33 @@ class _Planning:
             one = stream_query((name,), prepared, _gatherer(prepared, self.source))
             return [replace(one, shape=self.options.output.shape, id=name)], [], {}
         sharing = not self.options.drops_keys  # families have no limits for each key
-        deployment = deploy(queries, self.source, self.options.run, sharing=sharing, smallest=1)
+        slots = self.options.buckets
+        deployment = deploy(queries, self.source, self.options.run, sharing=sharing, smallest=1, slots=slots)
         found: list[StreamQuery] = []
         for operator in deployment.operators:
             for output in operator.outputs:
                 found.append(self._alone(operator, output, queries[output.names[0]].since))
-        return found, [self._group(group) for group in deployment.groups], deployment.refused
+        groups = [self._group(group) for group in deployment.groups]
+        return self._on_slots(found, groups, queries), groups, deployment.refused
+
+    def _on_slots(
+        self, found: list[StreamQuery], groups: Sequence[StreamGroup], queries: Mapping[str, Written]
+    ) -> list[StreamQuery]:
+        """Places the queries without a key: each stays where it is, and a new one goes to the bucket with the least
+        cost, the most expensive first (NEXT §4.4; a query is not divided, so that no operator sends messages)."""
+        loads = [0.0] * self.options.buckets
+        for group in groups:
+            loads[group.slot] += _COST_OF_RULE * len(group.names) if not group.key else 0.0
+        keyless = [query for query in found if query.key == ONE_BUCKET]
+        slots: dict[str, int] = {}
+        for query in sorted(keyless, key=lambda query: (queries[query.name].slot is None, -_cost(query))):
+            known = queries[query.name].slot
+            slot = int(np.argmin(loads)) if known is None else known
+            loads[slot] += _cost(query)
+            slots[query.id] = slot
+            for name in query.names:
+                queries[name].slot = slot
+        return [replace(query, slot=slots.get(query.id, 0)) for query in found]
 
     def _with_output(self, prepared: Prepared) -> Prepared:
         output = self.options.output
@@ -241,7 +269,14 @@ class _Planning:
             (*columns_read(families.read, self.source.schema), *([VERSION] if VERSION in families.read else [])),
             frozenset(name for test in tests for name in test.types) if is_typed else None,
             window,
+            group.slot,
         )
+
+
+def _cost(query: StreamQuery) -> float:
+    """The nanoseconds for an event."""
+    known = [one.plan.expected for one in query.evaluated]
+    return sum(EVENT if math.isnan(cost) else cost for cost in known)
 
 
 def _deciding(shape: Shape, rule: Rule) -> list[EventTest]:

@@ -94,7 +94,7 @@ class Simulation:
             output = bucket.step(
                 [packet.rows for packet in came if not packet.rejected], watermark, max(ahead, default=-END_OF_TIME)
             )
-            if number < self.plan.buckets:  # an event goes to one bucket of each key, but is counted once
+            if self.plan.reports(number):
                 self.used += sum(packet.rows.num_rows for packet in came if not packet.rejected)
             if output.late is not None:
                 self.used -= output.late.num_rows

@@ -28,7 +28,7 @@ class SavedVersion:
 
     @classmethod
     def of(cls, plan: StreamPlan, first_batch: int) -> SavedVersion:
-        return cls(first_batch, Lineage(plan.keys, plan.version, plan.fingerprint()), plan.entries)
+        return cls(first_batch, Lineage(plan.keys, plan.version, plan.fingerprint(), plan.slots), plan.entries)
 
     def to_data(self) -> dict[str, Any]:
         return asdict(self)
@@ -38,7 +38,8 @@ class SavedVersion:
         lineage = data["lineage"]
         keys = tuple(tuple(key) for key in lineage["keys"])
         entries = tuple(Entry(**entry) for entry in data["entries"])
-        return cls(data["first_batch"], Lineage(keys, lineage["version"], lineage["identity"]), entries)
+        known = Lineage(keys, lineage["version"], lineage["identity"], lineage.get("slots", 1))
+        return cls(data["first_batch"], known, entries)
 
     @property
     def queries(self) -> dict[str, Written]:
