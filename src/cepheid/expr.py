@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from enum import Enum
@@ -266,13 +266,15 @@ class _Parts(dict[type[Expr], tuple[str, ...]]):
 _PARTS = _Parts()
 
 
-def children(expr: Expr) -> Iterator[Expr]:
+def children(expr: Expr) -> list[Expr]:
+    found: list[Expr] = []
     for name in _PARTS[type(expr)]:
         value = getattr(expr, name)
         if isinstance(value, Expr):
-            yield value
+            found.append(value)
         elif isinstance(value, tuple):
-            yield from value
+            found += value
+    return found
 
 
 def walk(expr: Expr) -> list[Expr]:
@@ -291,13 +293,12 @@ def walk(expr: Expr) -> list[Expr]:
     return found
 
 
-def walk_reads(expr: Expr) -> Iterator[Expr]:
+def walk_reads(expr: Expr) -> list[Expr]:
     """The nodes of the expression with those of the operands of aggregates, in place of these aggregates."""
+    found: list[Expr] = []
     for node in walk(expr):
-        if isinstance(node, Aggregate) and node.of is not None:
-            yield from walk(node.of.value)
-        else:
-            yield node
+        found += walk(node.of.value) if isinstance(node, Aggregate) and node.of is not None else (node,)
+    return found
 
 
 def with_parts(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:

@@ -23,7 +23,7 @@ is assigned in a part is a result of the function. Any other variable that a par
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from textwrap import dedent
 
@@ -75,7 +75,7 @@ def with_functions(
 ) -> tuple[list[str], list[str]]:
     """The functions of repeated parts (or of `every` part), and the body that calls them. `parameters` are those of
     `step`, and `before` are its lines before the body."""
-    pieces = list(_pieces(lines))
+    pieces = _pieces(lines)
     parts = [piece for piece in pieces if isinstance(piece, _Part) and piece.lines]
     least = 1 if every else _REPEATED
     if len(parts) < least:
@@ -110,7 +110,8 @@ def _function(name: str, group: Sequence[_Part]) -> list[str]:
     return [head, *(f"    {line}" for line in body.splitlines() if line), *returned]
 
 
-def _pieces(lines: Sequence[str]) -> Iterator[str | _Part]:
+def _pieces(lines: Sequence[str]) -> list[str | _Part]:
+    pieces: list[str | _Part] = []
     inside: _Part | None = None
     for line in lines:
         text = line.strip()
@@ -118,12 +119,13 @@ def _pieces(lines: Sequence[str]) -> Iterator[str | _Part]:
             inside = _Part([], line[: len(line) - len(line.lstrip())])
         elif text == END:
             assert inside is not None
-            yield inside
+            pieces.append(inside)
             inside = None
         elif inside is not None:
             inside.lines.append(line)
         else:
-            yield line
+            pieces.append(line)
+    return pieces
 
 
 def _inline(pieces: Sequence[str | _Part]) -> list[str]:
