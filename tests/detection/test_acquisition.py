@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -9,11 +10,13 @@ import pytest
 from detection.running import COUNTING, NAMED, World, drawn_query, drawn_table, rows
 
 from cepheid.acquire.plans import all_plans, is_naive, naive, plan_text
+from cepheid.acquire.requests import Request
 from cepheid.api import detection
 from cepheid.detection.acquisition import UNCERTAIN, Acquisition
 from cepheid.detection.replay import replay
 from cepheid.detection.simulation import Network, Simulation
 from cepheid.errors import InputProblem, NotAvailable
+from cepheid.io.flight_messages import answer_of
 from cepheid.io.inputs import DEFAULT_COLUMNS
 
 
@@ -191,15 +194,30 @@ def test_an_answer_that_does_not_fit_is_refused() -> None:
     logs = world.logs()
     running = Acquisition(world.program(naive(world.tree.root), logs))
     request = running.start().requests[0]
-    from dataclasses import replace
-
     answer = logs[request.source].answer(request, request.begin)
-    with pytest.raises(InputProblem, match="outside of the interval that it answers"):
-        running.receive([replace(answer, complete=-5)])
-    with pytest.raises(InputProblem, match="which it was not asked for"):
-        running.receive([replace(answer, stream="Z")])
-    with pytest.raises(InputProblem, match="sends the columns `other`"):
-        running.receive([replace(answer, events=answer.events.rename_columns(["type", "ts", "other"]))])
+    wrong = (
+        (replace(answer, complete=-5), "outside of the interval that it answers"),
+        (replace(answer, stream="Z"), "which it was not asked for"),
+        (replace(answer, events=answer.events.rename_columns(["type", "ts", "other"])), "sends the columns `other`"),
+        (replace(answer, events=answer.events.drop_columns(["ts"])), "null"),
+        (replace(answer, events=pa.record_batch({"type": ["A"], "ts": ["x"], "id": [1]})), "Failed to parse"),
+    )
+    for number, (garbage, reason) in enumerate(wrong, 1):
+        assert running.receive([garbage]).matches.num_rows == 0
+        assert reason in running.refused[garbage.source, garbage.stream]
+        assert running.unanswered(request)
+        assert running.counts.refused == number
+    running.receive([answer])
+    assert not running.unanswered(request)
+
+
+def test_an_answer_covers_what_its_request_asks_for_and_no_more() -> None:
+    """A source that claims to know the future would hide the events of later requests."""
+    request, events = Request(1, "s", "A", 10, 20), pa.record_batch({"ts": [12]})
+    assert answer_of(request, events, b'{"begin": 10, "complete": 15, "retained": 0}').complete == 15
+    for claimed in (b'{"begin": 9, "complete": 15, "retained": 0}', b'{"begin": 10, "complete": 21, "retained": 0}'):
+        with pytest.raises(InputProblem, match="answers more than it was asked for"):
+            answer_of(request, events, claimed)
 
 
 def test_an_identity_over_all_time_has_no_plan() -> None:

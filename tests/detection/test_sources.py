@@ -77,7 +77,7 @@ def test_statistics_are_stored_and_used(tmp_path: Path) -> None:
         ([], "names no sources"),
         ({"sources": []}, "names no sources"),
         ({"sources": [{"name": "a"}]}, "has no address"),
-        ({"sources": [{"name": "a", "file": "x", "address": "y"}]}, "has both"),
+        ({"sources": [{"name": "a", "file": "x", "address": "y"}]}, "has address and file"),
         ({"sources": [{"address": "y"}]}, "has no name"),
         ({"sources": [{"name": "a", "file": "x", "latncy": 1}]}, "did you mean `latency`"),
         ({"sources": [{"name": "a", "file": "x", "latency": "soon"}]}, "such as 50 ms"),
@@ -134,10 +134,12 @@ def test_the_code_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(code, "detect.md", "exec"), {})
     printed = capsys.readouterr().out
     assert printed.startswith("1\nacquisition\n├─ plan: a → l")
-    (listed,) = re.findall(r"^```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    listed, topics = re.findall(r"^```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     without_files = json.loads(listed)
     del without_files["sources"][1]["token_file"]
     assert len(source_list(without_files, "the page").sources) == 2
+    (topic,) = source_list(json.loads(topics), "the page").sources
+    assert (topic.kafka, topic.topic, topic.settings["security.protocol"]) == ("10.0.0.7:9092", "net", "SSL")
 
 
 def test_a_log_on_the_clock_reports_an_event_once_it_is_complete() -> None:

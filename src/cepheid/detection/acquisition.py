@@ -148,6 +148,8 @@ class Counts(Traffic):
     requests: int = 0
     repeated: int = 0
     """Events that came again."""
+    refused: int = 0
+    """Answers that do not fit."""
     by_stream: Counter[str] = field(default_factory=Counter)
 
 
@@ -169,6 +171,8 @@ class Acquisition:
         self.emitted: Counter[str] = Counter()
         self.frontier = BEGINNING
         self.counts = Counts()
+        self.refused: dict[tuple[str, str], str] = {}
+        """Why the last answer of a source about a stream was refused."""
         self._number = 0
         self._last_certain = BEGINNING
         self._spoiling = negated_streams(program.tree.root)
@@ -185,7 +189,12 @@ class Acquisition:
         fresh: dict[str, list[pa.RecordBatch]] = {}
         gaps: list[Gap] = []
         for answer in answers:
-            events = self._accepted(answer, gaps)
+            try:
+                events = self._accepted(answer, gaps)
+            except (InputProblem, pa.ArrowException) as problem:  # it stays unanswered
+                self.refused[answer.source, answer.stream] = str(problem).splitlines()[0]
+                self.counts.refused += 1
+                continue
             if events is not None and events.num_rows:
                 fresh.setdefault(answer.stream, []).append(events)
         return self._round(fresh, gaps)
@@ -216,9 +225,10 @@ class Acquisition:
                 f"`{answer.source}` sends an event of `{answer.stream}` outside of the interval that it answers",
                 expected=f"times from {answer.begin} to {answer.complete}",
             )
-        is_new = ~channel.covered.holds(times)
+        is_new = ~channel.covered.holds(times) & channel.asked.holds(times)
         self.counts.repeated += int(len(times) - is_new.sum())
         interval = IntervalSet(((answer.begin, answer.complete),)) if answer.begin <= answer.complete else NEVER
+        interval &= channel.asked
         if answer.begin > BEGINNING and answer.complete < END:
             channel.observed.events += int(is_new.sum())
             channel.observed.ticks += (interval - channel.covered).length

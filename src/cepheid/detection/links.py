@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cepheid.detection.delta_source import DeltaSource
+from cepheid.detection.kafka_source import KafkaSource, Topic
 from cepheid.detection.log_source import LogSource
 from cepheid.detection.run import Link
 from cepheid.errors import InputProblem, shown
+from cepheid.events import OWN_UNIT, TIMESTAMP_CLOCK, Duration
 from cepheid.io import frames
 from cepheid.io.files import open_files
 from cepheid.io.inputs import Columns, Input
@@ -29,10 +32,24 @@ def table_links(tables: Mapping[str, Any], columns: Columns) -> list[Link]:
 
 def listed_links(listed: SourceList) -> list[Link]:
     """The sources of a file."""
-    return [_link(entry, listed.columns) for entry in listed.sources]
+    return [_link(entry, listed.columns, listed.time_unit) for entry in listed.sources]
 
 
-def _link(entry: SourceEntry, columns: Columns) -> Link:
+def _seconds(length: Duration) -> float:
+    if length.unit == OWN_UNIT:
+        raise InputProblem(f"a lateness of {length.amount}", expected="a length of time with its unit, such as 500 ms")
+    return float(TIMESTAMP_CLOCK.ticks(length)) / 1_000_000
+
+
+def _link(entry: SourceEntry, columns: Columns, unit: str | None) -> Link:
+    if entry.delta is not None:
+        table = DeltaSource.open(entry.name, entry.delta, columns, entry.type)
+        return Link(table, entry.latency, entry.retention)
+    if entry.kafka is not None:
+        assert entry.topic is not None
+        lateness = 1.0 if entry.lateness is None else _seconds(entry.lateness)
+        topic = Topic(entry.kafka, entry.topic, columns, unit, entry.type, lateness, entry.settings)
+        return Link(KafkaSource.open(entry.name, topic), entry.latency, entry.retention)
     if entry.file is not None:
         source = open_files([Input(entry.file, entry.type)], columns)
         return Link(LogSource.of(entry.name, source), entry.latency, entry.retention)

@@ -464,7 +464,8 @@ class Running:
         reasons = {failure.request.number: failure.reason for failure in failures}
         self._reasons.update(reasons)
         for request in failed:
-            given_up = self.acquisition.give_up(request, self._reasons.get(request.number, "no answer"))
+            refused = self.acquisition.refused.get((request.source, request.stream), "no answer")
+            given_up = self.acquisition.give_up(request, self._reasons.get(request.number, refused))
             result = Round(
                 [*result.requests, *given_up.requests],
                 pa.concat_tables([result.matches, given_up.matches]),

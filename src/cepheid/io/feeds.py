@@ -8,15 +8,16 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 import pyarrow as pa
 
 from cepheid.errors import InputProblem, shown
 from cepheid.events import timestamp
 from cepheid.io.growing_log import GrowingLog
+from cepheid.io.inputs import Columns
 
 _LINES = 10_000
 """Lines that are added at once."""
@@ -27,11 +28,39 @@ Rejected = Callable[[str, str], None]
 """Takes a line that is no event, and the reason."""
 
 
+class Appended(Protocol):
+    """What events are added to."""
+
+    schema: pa.Schema | None
+
+    @property
+    def columns(self) -> Columns: ...
+
+    def append(self, table: pa.Table) -> None: ...
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Events that are gathered in one table."""
+
+    columns: Columns
+    schema: pa.Schema | None = None
+    parts: list[pa.Table] = field(default_factory=list)
+
+    def append(self, table: pa.Table) -> None:
+        if self.schema is None:
+            self.schema = table.schema
+        self.parts.append(table.select(self.schema.names).cast(self.schema))
+
+    def table(self) -> pa.Table | None:
+        return pa.concat_tables(self.parts) if self.parts else None
+
+
 @dataclass(frozen=True, slots=True)
 class Lines:
     """Adds lines of JSON to a log. `type` is the type of events that have none."""
 
-    log: GrowingLog
+    log: Appended
     type: str | None
     rejected: Rejected
 

@@ -64,6 +64,11 @@ def answer_of(request: Request, events: pa.RecordBatch, metadata: bytes) -> Answ
         begin, complete, retained = (int(fields[name]) for name in ("begin", "complete", "retained"))
     except (KeyError, TypeError, ValueError) as problem:
         raise InputProblem(f"the answer of `{request.source}` is not complete: {problem}") from None
+    if begin < request.begin or complete > request.end:
+        raise InputProblem(
+            f"`{request.source}` answers more than it was asked for",
+            expected=f"an interval in {request.begin} to {request.end}",
+        )
     return Answer(request.source, request.stream, begin, complete, retained, events)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,11 @@ from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import OWN_UNIT, UNIT_WORDS, Duration
 from cepheid.io.inputs import DEFAULT_COLUMNS, Columns
 
-_FIELDS = ("name", "address", "file", "type", "region", "token", "token_file", "certificate", "latency", "retention")
+_FIELDS = (
+    *("name", "address", "file", "delta", "kafka", "topic", "settings", "lateness", "type", "region"),
+    *("token", "token_file", "certificate", "latency", "retention"),
+)
+_PLACES = ("address", "file", "delta", "kafka")
 _TOP = ("sources", "columns", "time_unit", "statistics")
 NO_TIME = Duration(0)
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]*)\s*", re.IGNORECASE)
@@ -21,11 +25,19 @@ _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]*)\s*", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class SourceEntry:
-    """One source. It has an address (of a Flight server) or a file."""
+    """One source. It has an address (of a Flight server), a file, a Delta table, or a topic of Kafka."""
 
     name: str
     address: str | None = None
     file: str | None = None
+    delta: str | None = None
+    kafka: str | None = None
+    """The servers."""
+    topic: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Further settings of Kafka's client."""
+    lateness: Duration | None = None
+    """How long after its time an event of a topic may come."""
     type: str | None = None
     region: str | None = None
     token: str | None = None
@@ -97,8 +109,15 @@ def _entry(item: Any, where: str, directory: Path) -> SourceEntry:
     name = item["name"]
     what = f"the source `{shown(name)}` in {where}"
     _require_known(item, _FIELDS, what)
-    if ("address" in item) == ("file" in item):
-        raise InputProblem(f"{what} has {'both' if 'file' in item else 'no address'}", expected="an address or a file")
+    places = [name for name in _PLACES if name in item]
+    if len(places) != 1:
+        has = " and ".join(places) if places else "no address"
+        raise InputProblem(f"{what} has {has}", expected="one of address, file, delta and kafka")
+    settings = item.get("settings", {})
+    if ("kafka" in item) != ("topic" in item) or not isinstance(settings, dict):
+        raise InputProblem(
+            f"{what} has no topic of Kafka", expected='{"kafka": "host:9092", "topic": ..., "settings": {...}}'
+        )
     token = item.get("token")
     if "token_file" in item:
         try:
@@ -109,6 +128,11 @@ def _entry(item: Any, where: str, directory: Path) -> SourceEntry:
         name,
         item.get("address"),
         None if "file" not in item else str(directory / item["file"]),
+        None if "delta" not in item else _place(item["delta"], directory),
+        item.get("kafka"),
+        item.get("topic"),
+        settings,
+        None if "lateness" not in item else duration(item["lateness"], f"the lateness of {what}"),
         item.get("type"),
         item.get("region"),
         token,
@@ -116,6 +140,10 @@ def _entry(item: Any, where: str, directory: Path) -> SourceEntry:
         duration(item.get("latency", 0), f"the latency of {what}"),
         None if "retention" not in item else duration(item["retention"], f"the retention of {what}"),
     )
+
+
+def _place(path: str, directory: Path) -> str:
+    return path if "://" in path else str(directory / path)
 
 
 def _require_known(data: Mapping[str, Any], names: tuple[str, ...], what: str) -> None:
