@@ -245,10 +245,10 @@ def test_strings_may_be_starts() -> None:
 
 def test_strings_that_are_no_times() -> None:
     rows = pa.table({"type": ["Shelf", "Exit"], "ts": ["2024-03-01", "02/03/2024"]})
-    for events in (rows, rows.to_pandas(), iter(rows.to_batches(1))):
+    for events in (rows, rows.to_pandas(), iter(rows.to_batches(2))):
         with pytest.raises(CepheidError) as raised:
             list(cepheid.match(SASE, events))
-        assert "holds" in raised.value.what and "pd.to_datetime(...)" in (raised.value.hint or "")
+        assert "02/03/2024" in str(raised.value) and '"%m/%d/%Y" (or' in (raised.value.hint or "")
 
 
 SLIPS = {
@@ -449,6 +449,52 @@ def test_the_time_may_be_the_index() -> None:
     with pytest.raises(CepheidError) as raised:
         cepheid.match(SASE, EVENTS.set_index("ts"))
     assert "reset_index()" in (raised.value.hint or "")
+
+
+def test_where_the_time_is() -> None:
+    renamed = EVENTS.rename(columns={"ts": "at"})
+    for events, hint in (
+        (renamed, "time_column='at'"),
+        (renamed.assign(at=EVENTS.tag_id), "time_column='...'"),
+        (renamed.set_index("at"), "events.reset_index(), time_column='at'"),
+    ):
+        with pytest.raises(CepheidError) as raised:
+            cepheid.match(SASE, events)
+        assert hint in (raised.value.hint or "")
+    with pytest.raises(CepheidError) as raised:
+        cepheid.match(f"{SASE} RETURN e.ts", renamed, time_column="at")
+    assert "the time of the events is `at`" in (raised.value.hint or "")
+
+
+def test_days_before_months_are_seen_in_later_rows(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"type": ["Shelf", "Exit"], "ts": ["02/03/2024 10:00", "13/03/2024 10:00"]})
+    with pytest.raises(CepheidError) as raised:
+        cepheid.match(SASE, frame)
+    assert 'time_format="%d/%m/%Y %H:%M";' in (raised.value.hint or "")
+    assert len(cepheid.match(SASE, frame, time_format="%d/%m/%Y %H:%M")) == 1
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    found = CliRunner().invoke(app, ["run", SASE, "--input", str(tmp_path / "a.csv")])
+    assert "--time-format '%d/%m/%Y %H:%M';" in found.stderr
+    assert cepheid.match(SASE, str(tmp_path / "a.csv"), time_format="%d/%m/%Y %H:%M").num_rows == 1
+
+
+def test_options_and_events_that_match_does_not_have() -> None:
+    with pytest.raises(CepheidError) as raised:
+        cepheid.match(SASE, EVENTS, timeformat="%d.%m.%Y")  # type: ignore[call-arg]
+    assert "`match` has no option `timeformat`" in str(raised.value) and "`time_format`?" in str(raised.value)
+    for events, hint in (
+        (EVENTS.to_dict("records"), "pyarrow.Table.from_pylist(events)"),
+        (EVENTS.to_dict("list"), "pyarrow.table(events)"),
+    ):
+        with pytest.raises(CepheidError) as raised:
+            cepheid.match(SASE, events)
+        assert hint in (raised.value.hint or "")
+
+
+def test_numbers_as_types() -> None:
+    with pytest.raises(CepheidError) as raised:
+        cepheid.match("EVENT SEQ(`0` a, `5` b)", EVENTS.assign(type=["51", "05"]))
+    assert "did you mean `05`?" in (raised.value.hint or "")
 
 
 def test_a_unit_that_the_times_do_not_have(tmp_path: Path) -> None:

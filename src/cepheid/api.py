@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
@@ -25,11 +26,11 @@ from cepheid.engine.prepare import Prepared, RunOptions, code_of, feeds_of, prep
 from cepheid.engine.query_text import declared_types, require_settled_classes
 from cepheid.engine.run import analyze, run, run_compressed, run_positions
 from cepheid.engine.shapes import EVENTS, LONG, SHAPES, OutputOptions
-from cepheid.errors import CepheidError, CepheidWarning, InputProblem, NotAvailable, listing, shown
+from cepheid.errors import CepheidError, CepheidWarning, InputProblem, NotAvailable, did_you_mean, listing, shown
 from cepheid.explanation import Explained, no_match_lines
 from cepheid.explanation import explain as explain_query
 from cepheid.io import frames
-from cepheid.io.inputs import Columns, Input
+from cepheid.io.inputs import Columns, Input, TextKeywords, TextOptions
 from cepheid.io.merged import MergedSource
 from cepheid.io.source import SourceDescription, unit_caution
 from cepheid.io.source_list import duration, read_source_list
@@ -72,6 +73,7 @@ def match(
     adaptive: bool | Policy = False,
     on_switch: Callable[[Switch], None] | None = None,
     stats: Stats | None = None,
+    **text: Unpack[TextKeywords],
 ) -> Any:
     """Returns the matches of a query, one row per match, in the same kind of table as the events.
 
@@ -109,12 +111,15 @@ def match(
     or, with `session`, a path or table of Parquet files. It uses `partitions` tasks and returns a DataFrame. With
     `rejects=True` it also returns a DataFrame of the rejected rows.
 
+    `time_format` (`"%d.%m.%Y %H:%M"`), `decimal`, `thousands`, `delimiter` and `encoding` say how text is written: see
+    `cepheid.Input`, which has them for one input.
+
     `query` may be a dictionary of named queries in any languages. They run in one pass over the events, and what they
     have in common runs once. The result is a list of tables, one for each set of output columns. Their first column,
     `query`, is the name of the query."""
     if output not in OUTPUTS:
         raise InputProblem(f"unknown output `{shown(output)}`", expected=f"one of {listing(OUTPUTS)}")
-    columns = Columns.of(type_column, time_column, start_column, type)
+    columns = Columns.of(type_column, time_column, start_column, type, _text(match, text))
     run_options = RunOptions.of(params, evaluator, options, stats, adaptive, time_unit)
     if isinstance(query, Mapping):
         if session is not None or is_spark(events):
@@ -160,8 +165,8 @@ def match(
         )
     prepared = _prepared(query, parsed, opened.source, run_options)
     caution = unit_caution(opened.source, prepared.clock)
-    for text in (*warnings_for(prepared.written, prepared.schema, prepared.clock), *([caution] if caution else [])):
-        warnings.warn(text, CepheidWarning, stacklevel=2)
+    for told in (*warnings_for(prepared.written, prepared.schema, prepared.clock), *([caution] if caution else [])):
+        warnings.warn(told, CepheidWarning, stacklevel=2)
     if (detected_at or match_id or id_column is not None) and output not in SHAPES:
         column = "detected_at" if detected_at else "match_id"
         raise NotAvailable(f"`{column}` of {output} matches", expected=f"one of the outputs {listing(SHAPES)}")
@@ -324,6 +329,7 @@ def explain(
     adaptive: bool | Policy = False,
     stats: Stats | None = None,
     session: Any = None,
+    **text: Unpack[TextKeywords],
 ) -> str:
     """Explains a query as text. A dictionary of named queries shows what they share, what they do not, and why.
 
@@ -334,7 +340,7 @@ def explain(
     if isinstance(query, Mapping):
         if events is None:
             raise InputProblem("the plan of several queries depends on the events", expected="events")
-        columns = Columns.of(type_column, time_column, start_column, type)
+        columns = Columns.of(type_column, time_column, start_column, type, _text(explain, text))
         run_options = RunOptions.of(params, evaluator, options, stats, adaptive, time_unit)
         planned = _deployed(query, events, dialect, columns, run_options)
         if planned is None:
@@ -345,16 +351,16 @@ def explain(
     if level not in LEVELS:
         raise InputProblem(f"unknown level `{shown(level)}`", expected=f"one of {listing(LEVELS)}")
     parsed = _parsed(query, dialect)
-    columns = _columns(query, parsed, Columns.of(type_column, time_column, start_column, type))
+    columns = _columns(query, parsed, Columns.of(type_column, time_column, start_column, type, _text(explain, text)))
     run_options = RunOptions.of(params, evaluator, options, stats, adaptive, time_unit)
     if session is not None or is_spark(events):
         is_analyzed = level == "analyze"
         batch = _spark_batch(query, parsed, events, columns, run_options, session, on_workers=is_analyzed)
         notes = _spark_notes(batch, is_analyzed) if is_analyzed or (level == "plan" and format == "text") else []
-        text = _explained(batch.prepared, "plan" if is_analyzed else level, format)
-        if not notes or not isinstance(text, Explained):
-            return text
-        return Explained.of(text + "".join(["on spark:\n", *(f"  {note}\n" for note in notes)]), text.description)
+        found = _explained(batch.prepared, "plan" if is_analyzed else level, format)
+        if not notes or not isinstance(found, Explained):
+            return found
+        return Explained.of(found + "".join(["on spark:\n", *(f"  {note}\n" for note in notes)]), found.description)
     if events is None:
         if level != "query":
             raise InputProblem(f"the {level} depends on the columns and types of the events", expected="events")
@@ -384,11 +390,12 @@ def statistics(
     time_column: str = "ts",
     start_column: str | None = None,
     time_unit: str | None = None,
+    **text: Unpack[TextKeywords],
 ) -> Stats:
     """Returns the statistics of the events for a query: rates of its event classes and selectivities of its predicates.
     Pass them to `match(..., stats=...)`. A Spark DataFrame is counted in one pass."""
     parsed = _parsed(query, dialect)
-    columns = _columns(query, parsed, Columns.of(type_column, time_column, start_column, type))
+    columns = _columns(query, parsed, Columns.of(type_column, time_column, start_column, type, _text(statistics, text)))
     options = RunOptions(params=params or {}, time_unit=time_unit)
     if is_spark(events):
         from cepheid.spark.stats import statistics as spark_statistics
@@ -412,9 +419,10 @@ def _spark_batch(
     on_workers: bool = False,
 ) -> SparkBatch:
     from cepheid.spark.batch import SparkBatch  # lazily: Spark takes seconds to load
-    from cepheid.spark.source import SparkSource
+    from cepheid.spark.source import SparkSource, refuse_text_options
     from cepheid.spark.workers import require_workers
 
+    refuse_text_options(columns.text)
     opened = SparkSource.open(events, columns, session, options.time_unit)
     if on_workers:
         require_workers(opened.frame.sparkSession)
@@ -441,6 +449,20 @@ def _prepared(source_text: str | Query, query: Query, source: SourceDescription,
         if isinstance(source_text, str):
             error.within(source_text)
         raise
+
+
+def _text(of: Callable[..., Any], keywords: Mapping[str, Any]) -> TextOptions:
+    """How text files are written. Refuses a keyword argument that the function does not have."""
+    names = [parameter for parameter in inspect.signature(of).parameters if parameter != "text"]
+    names += TextKeywords.__annotations__
+    unknown = next((name for name in keywords if name not in names), None)
+    if unknown is not None:
+        raise InputProblem(
+            f"`{of.__name__}` has no option `{shown(unknown)}`",
+            expected=f"one of {listing(names, len(names))}",
+            hint=did_you_mean(unknown, names),
+        )
+    return TextOptions(**keywords)
 
 
 def _columns(source_text: str | Query, query: Query, columns: Columns) -> Columns:

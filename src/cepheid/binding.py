@@ -100,6 +100,8 @@ def typed_predicates(query: Query, predicates: Iterable[Expr], schema: Schema) -
 
 # --- names ------------------------------------------------------------------------------------------------------------
 
+_NAMES_OF_TIMES = ("ts", "time", "timestamp", "datetime", "event_time")
+
 
 def _settled(event_class: EventClass, schema: Schema) -> EventClass:
     if not event_class.by_name:
@@ -259,8 +261,18 @@ class _Checker:
             f"unknown attribute `{name.replace(MEMBER, '')}`" + (f" of `{node.var}`" if isinstance(node, Attr) else ""),
             span=node.span,
             expected=f"one of {listing(known)}",
-            hint=_more_exact(name, known) if is_derived else did_you_mean(name, known),
+            hint=_more_exact(name, known) if is_derived else self._time_of(name, types) or did_you_mean(name, known),
         )
+
+    def _time_of(self, name: str, types: tuple[str, ...]) -> str | None:
+        """The hint for a usual name of the time, where the column of the time has another."""
+        if name.lower() not in _NAMES_OF_TIMES:
+            return None
+        attributes = self.schema.attributes(types)
+        moments = [known for known, kind in attributes.items() if kind.family is Family.TIMESTAMP]
+        column = self.schema.time_column if self.schema.time_column in attributes else None
+        column = column or (moments[0] if len(moments) == 1 else None)
+        return column and f"the time of the events is `{column}`"
 
     def predicate(self, predicate: Expr) -> Expr:
         if isinstance(predicate, ex.Same):

@@ -67,6 +67,15 @@ def test_workers_without_the_package_get_it_by_ship(tmp_path: Path) -> None:
     ]
 
 
+def test_local_workers_of_another_environment_are_told_which_python_to_use(tmp_path: Path) -> None:
+    """Spark starts `python3` of the path, also for a driver in an environment that is not activated."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "env"], cwd=tmp_path, check=True)
+    python = tmp_path / "env" / "bin" / "python"
+    first, second = output_of(Path(sys.executable), tmp_path, 1, PYSPARK_PYTHON=str(python)).splitlines()
+    assert first == f"error: the Python of Spark's workers ({python}) lacks `numba`, `numpy`, `pyarrow`"
+    assert second == f"  hint: set PYSPARK_PYTHON={sys.executable} before the session starts"
+
+
 def test_a_python_that_does_not_start(tmp_path: Path) -> None:
     lines = output_of(Path(sys.executable), tmp_path, 1, PYSPARK_PYTHON="/does/not/exist").splitlines()
     here = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -114,7 +114,8 @@ def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) ->
     clock = prepared.clock
     if not events and rejects and (wrong := _unrecognised_time(run)):
         format = run.source.columns.text.time_format
-        yield f"no time in `{time_column}` is recognised: {wrong}; {time_hint(wrong, format, in_python=False)}"
+        help = time_hint((reject.reason for reject in run.source.rejects()), format, in_python=False)
+        yield f"no time in `{time_column}` is recognised: {wrong}; {help}"
     elif used and events and not clock.is_timestamp and clock.unit is not None:
         how = "recognised by its values" if clock.is_recognised else f"for {', '.join(used)}"
         yield f"`{time_column}` is an integer column in {clock.unit}, {how} (--time-unit changes it)"

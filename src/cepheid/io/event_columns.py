@@ -29,17 +29,28 @@ def require_time_column(schema: pa.Schema, columns: Columns) -> None:
         raise InputProblem(
             f"the events have no column `{shown(columns.time)}`",
             expected=f"the time column; there are {listing(schema.names)}",
-            hint=did_you_mean(columns.time, schema.names) or "name the column that holds the time",
+            hint=did_you_mean(columns.time, schema.names) or _naming_times(schema),
         )
     kind = schema.field(columns.time).type
     if not any(test(kind) for test in _TIMES):
         raise InputProblem(
             f"the time column `{shown(columns.time)}` holds {kind}",
-            expected="whole numbers or timestamps",
-            hint="convert it first, in pandas with pd.to_datetime(...)" if _is_text(kind) else None,
+            expected="timestamps, whole numbers, or strings of ISO 8601 (2024-03-01 08:00:00)",
+            hint="name their format: time_format='%d.%m.%Y %H:%M'; or convert them first, in pandas with "
+            "pd.to_datetime(...)"
+            if _is_text(kind)
+            else None,
         )
     if columns.start is not None:
         _require_start_column(schema, columns.start, columns.time)
+
+
+def _naming_times(schema: pa.Schema) -> str:
+    """The hint for a time column that is not named. Columns of timestamps are the first choice."""
+    moments = [field.name for field in schema if is_moment(field.type)]
+    if not moments:
+        return "name the column that holds the time: time_column='...'"
+    return f"name the column that holds the time: {' or '.join(f'time_column={name!r}' for name in moments[:3])}"
 
 
 def _is_text(kind: pa.DataType) -> bool:

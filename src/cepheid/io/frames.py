@@ -82,6 +82,15 @@ def inputs_of(events: Any) -> list[Input] | None:
         case Mapping():
             if not events:
                 raise InputProblem("the dictionary of events is empty", expected="an input for each event type")
+            if any(
+                isinstance(item, list) and item and not isinstance(item[0], Input | str | os.PathLike)
+                for item in events.values()
+            ):
+                raise InputProblem(
+                    "the dictionary of events has lists of values",
+                    expected="an input for each event type",
+                    hint="make a table of columns: pyarrow.table(events)",
+                )
             return [_of_type(kind, item) for kind, item in events.items()]
         case list() | tuple() if not events:
             raise InputProblem("the list of events is empty", expected="at least one file, table or record batch")
@@ -122,7 +131,8 @@ def _without_rejects(source: Source) -> Source:
         first = next(iter(source.rejects()))
         help = reject_hint(first.reason, in_python=True)
         if NO_TIME in first.reason:
-            help = time_hint(first.reason, source.columns.text.time_format)
+            reasons = (reject.reason for reject in source.rejects() if NO_TIME in reject.reason)
+            help = time_hint(reasons, source.columns.text.time_format)
         raise InputProblem(
             f"row {first.line} of `{shown(first.source, 200)}` is not a valid event: {first.reason}",
             hint=f"{help}; rejects=True returns the matches of the other rows"
@@ -164,12 +174,8 @@ def _whole(events: Any, columns: Columns | None = None) -> tuple[pa.Table | None
 
 def _from_pandas(events: Any, columns: Columns | None) -> pa.Table:
     """The DataFrame without the columns of mixed values that no query reads. One that a query reads is an error."""
-    if columns is not None and columns.time in events.index.names and columns.time not in events.columns:
-        raise InputProblem(
-            f"the time `{shown(columns.time)}` is the index of the DataFrame",
-            expected="a column of times",
-            hint="make the index a column: events.reset_index()",
-        )
+    if columns is not None and columns.time not in events.columns:
+        _refuse_index(events.index, columns.time)
     require_distinct_names(pa.schema([(str(name), pa.null()) for name in events.columns]), "the input")
     try:
         return pa.Table.from_pandas(events, preserve_index=False)
@@ -189,6 +195,21 @@ def _from_pandas(events: Any, columns: Columns | None) -> pa.Table:
 
 _NOT_CONVERTED = (pa.ArrowException, OverflowError, TypeError, ValueError)
 """What PyArrow raises for columns that it cannot convert: of mixed values, of integers beyond 64 bits, sparse ones."""
+
+
+def _refuse_index(index: Any, time: str) -> None:
+    """Refuses times that are the index of a DataFrame, not a column."""
+    if time in index.names:
+        of, again = f"the time `{shown(time)}`", "events.reset_index()"
+    elif type(index).__name__ == "DatetimeIndex":
+        name = index.name or "index"
+        of, again = f"there is no column `{shown(time)}`, and the times", f"events.reset_index(), time_column={name!r}"
+        of = f"there is no column `{shown(time)}`: the time"
+    else:
+        return
+    raise InputProblem(
+        f"{of} is the index of the DataFrame", expected="a column of times", hint=f"make the index a column: {again}"
+    )
 
 
 def _has_one_type(column: Any) -> bool:
@@ -259,8 +280,8 @@ def _timed(table: pa.Table, columns: Columns) -> pa.Table:
         parsed = timestamps(strings if format is None else iso_times(strings, format))
         if parsed is not None:
             table = table.set_column(table.schema.get_field_index(name), name, parsed)
-        elif format is not None:
-            raise _misformatted(name, strings, format)
+        else:
+            raise _unread(name, strings) if format is None else _misformatted(name, strings, format)
     return table
 
 
@@ -275,11 +296,26 @@ def _misformatted(column: str, strings: pa.ChunkedArray, format: str) -> InputPr
     )
 
 
+def _unread(column: str, strings: pa.ChunkedArray) -> InputProblem:
+    """The error of strings that are no times, with the first of them and the format that it seems to have."""
+    unread = [(i, s) for i, s in enumerate(strings.to_pylist()) if s is not None and timestamp(s) is None]
+    at, wrong = unread[0]
+    return InputProblem(
+        f"the time `{shown(wrong)}` in row {at} of `{shown(column)}` is {NO_TIME}",
+        expected="timestamps, whole numbers, or strings of ISO 8601 (2024-03-01 08:00:00)",
+        hint=time_hint(f"`{text}`" for _, text in unread),
+    )
+
+
 def _batches(item: Any, columns: Columns | None = None) -> Iterator[pa.RecordBatch]:
     """The batches of an item of an iterator. `columns` are given if strings may be times: the schema is not settled."""
     table, _ = _whole(item, columns)
     if table is None:
-        raise InputProblem(f"the iterator of events yields a {type(item).__name__}", expected="record batches")
+        raise InputProblem(
+            f"the iterator of events yields a {type(item).__name__}",
+            expected="record batches",
+            hint="make a table of rows: pyarrow.Table.from_pylist(events)" if isinstance(item, dict) else None,
+        )
     if columns is not None:
         table = _timed(table, columns)
         require_time_column(table.schema, columns)

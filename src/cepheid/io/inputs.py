@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.io.times import unit_of
@@ -59,6 +59,16 @@ class TextOptions:
 PLAIN_TEXT = TextOptions()
 
 
+class TextKeywords(TypedDict, total=False):
+    """`TextOptions` as keyword arguments."""
+
+    delimiter: str | None
+    decimal: str | None
+    thousands: str | None
+    time_format: str | None
+    encoding: str | None
+
+
 @dataclass(frozen=True)
 class Columns:
     """The names of the columns with the type and the time of an event. If its events have a duration, `start` names the
@@ -75,9 +85,17 @@ class Columns:
     read: frozenset[str] | None = None
 
     @classmethod
-    def of(cls, type_column: str | None, time_column: str, start_column: str | None, type: str | None) -> Columns:
+    def of(
+        cls,
+        type_column: str | None,
+        time_column: str,
+        start_column: str | None,
+        type: str | None,
+        text: TextOptions = PLAIN_TEXT,
+    ) -> Columns:
         """The keyword arguments of `match`, `explain` and `stream`."""
-        return cls(NO_COLUMN if type_column is None else type_column, time_column, start_column, event_type=type)
+        name = NO_COLUMN if type_column is None else type_column
+        return cls(name, time_column, start_column, event_type=type, text=text)
 
     @cached_property
     def times(self) -> tuple[str, ...]:

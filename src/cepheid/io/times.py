@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
+from itertools import islice
 from typing import Any
 
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
@@ -91,6 +92,8 @@ _JOINED = re.compile(
     r"(?P<between>[ T:]|, | - |)(?P<clock>[0-9:.,]*(?: ?[AaPp][Mm])?)(?P<zone> ?[+-][0-9]{2}:?[0-9]{2}|)"
 )
 _ZONED = re.compile(r"(?P<zone> (?:UTC|GMT)|Z)$")
+_MOST_SEEN = 1_000
+"""How many times a hint looks at."""
 _WHOLE = ("%a %b %d %H:%M:%S %Y", "%a %b %d %H:%M:%S %z %Y")
 _NO_DAY = re.compile(r"[0-9]{1,2}:[0-9]{2}.*")
 _NO_YEAR = re.compile(r"[A-Za-z]{3} +[0-9]{1,2} [0-9]{1,2}:[0-9]{2}.*|[0-9]{1,2} [A-Za-z]{3} [0-9]{1,2}:[0-9]{2}.*")
@@ -124,24 +127,36 @@ def parses(time: str, format: str) -> bool:
     return True
 
 
-def time_hint(reason: str, format: str | None = None, in_python: bool = True) -> str:
+def _read_most(times: Sequence[str]) -> str | None:
+    """Of the formats that some times seem to have, the one that reads most of them. The day or the month may be first
+    in those that are guessed alike."""
+    guesses = dict.fromkeys(guess for time in times if (guess := guessed_format(time)) is not None)
+    formats = dict.fromkeys(format for guess in guesses for format in (guess, _swapped(guess)))
+    return max(formats, key=lambda format: sum(parses(time, format) for time in times), default=None)
+
+
+def _swapped(format: str) -> str:
+    """The format with the day in place of the month."""
+    return format.replace("%m", "%_").replace("%d", "%m").replace("%_", "%d") if "%m" in format else format
+
+
+def time_hint(reasons: Iterable[str], format: str | None = None, in_python: bool = True) -> str:
     """How to read times that are not recognised, with the format that they seem to have, or that is declared. The
-    reason to reject one of them shows it in backquotes."""
+    reasons to reject them show them in backquotes."""
     if format is not None:
         return f"the times are declared to have the format {shown(format)}"
-    _, _, rest = reason.partition("`")
-    time = rest.partition("`")[0].strip()
-    lacks = "a day" if _NO_DAY.fullmatch(time) else "a year" if _NO_YEAR.fullmatch(time) else None
+    shown_times = (reason.partition("`")[2].partition("`")[0].strip() for reason in islice(reasons, _MOST_SEEN))
+    times = [time for time in shown_times if time] or [""]
+    lacks = "a day" if _NO_DAY.fullmatch(times[0]) else "a year" if _NO_YEAR.fullmatch(times[0]) else None
     if lacks is not None:
         return (
             f"it has no {lacks[2:]}; add {lacks} to the column first, in pandas with pd.to_datetime('2024 ' + column)"
         )
-    guessed = guessed_format(time) or "%d.%m.%Y"
+    guessed = _read_most(times) or "%d.%m.%Y"
     option = f'time_format="{guessed}"' if in_python else f"--time-format '{guessed}'"
-    if guessed.startswith(("%m/%d", "%d-%m-")):
-        other = "the day comes first" if guessed.startswith("%m") else "the month comes first"
-        swapped = guessed.replace("%m", "%_").replace("%d", "%m").replace("%_", "%d")
-        option += f" (or '{swapped}', if {other})" if parses(time, swapped) else ""
+    swapped = _swapped(guessed)
+    if "." not in guessed.partition("%Y")[0] and swapped != guessed and all(parses(time, swapped) for time in times):
+        option += f" (or '{swapped}', if the {'day' if guessed.startswith('%m') else 'month'} comes first)"
     return (
         f"name their format, such as {option}; or write times as 2024-03-01 08:00:00 or 2024-03-01, "
         "or as integers, such as seconds since 1970"

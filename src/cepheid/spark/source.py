@@ -29,7 +29,7 @@ from cepheid.io.formats import format_of
 from cepheid.io.formats.columnar import stored_columns
 from cepheid.io.formats.csv import stored_csv
 from cepheid.io.frames import inputs_of
-from cepheid.io.inputs import Columns, Input
+from cepheid.io.inputs import Columns, Input, TextOptions
 from cepheid.io.merged import MERGED_START, MERGED_TIME
 from cepheid.io.rejects import after_end, no_start, no_time
 from cepheid.io.shares import MOST_FILES, StoredFile, StoredFiles
@@ -432,14 +432,18 @@ class _Part:
         return replace(self, frame=self.frame.withColumn(name, column(of)))
 
 
+def refuse_text_options(text: TextOptions) -> None:
+    asked = [field.name for field in fields(text) if getattr(text, field.name) is not None]
+    if asked:
+        raise InputProblem(
+            f"`{asked[0]}` of a DataFrame, whose values Spark has read",
+            hint="options of `spark.read.csv` read such files, and `to_timestamp(column, format)` such times",
+        )
+
+
 def _require_frame(item: Input) -> DataFrame:
     if isinstance(item.data, DataFrame):
-        asked = [field.name for field in fields(item.text) if getattr(item.text, field.name) is not None]
-        if asked:
-            raise InputProblem(
-                f"`{asked[0]}` of a DataFrame, whose values Spark has read",
-                hint="options of `spark.read.csv` read such files, and `to_timestamp(column, format)` such times",
-            )
+        refuse_text_options(item.text)
         return item.data
     raise InputProblem(
         f"the events of `{item.name}` are a {type(item.data).__name__}",

@@ -73,13 +73,15 @@ def worker_text(session: SparkSession) -> str:
     except (PySparkException, Py4JJavaError) as error:
         raise _failure(str(error), here) from None
     reports = [report.split("\t") for report in sorted({row[0] for row in rows})]
-    for python, _, version, missing in reports:
+    for python, path, version, missing in reports:
         if not python.startswith(f"{here}."):
             raise _other_python(f"Python {python}", here)
         if missing:
             raise NotAvailable(
-                f"the Python of Spark's workers lacks {listing(missing.split(','))}",
-                hint="install them on every node, in the Python that PYSPARK_PYTHON names",
+                f"the Python of Spark's workers ({shown(path, 200)}) lacks {listing(missing.split(','))}",
+                hint=f"set PYSPARK_PYTHON={shown(sys.executable, 200)} before the session starts"
+                if _is_local(session)
+                else "install them on every node, in the Python that PYSPARK_PYTHON names",
             )
         if not version:
             raise NotAvailable(
@@ -103,6 +105,11 @@ def _tasks(session: SparkSession) -> int:
 def is_remote(session: SparkSession) -> bool:
     """Whether the session is one of Spark Connect, which has no JVM here."""
     return type(session).__module__.startswith("pyspark.sql.connect.")
+
+
+def _is_local(session: SparkSession) -> bool:
+    """Whether the workers run on this machine."""
+    return not is_remote(session) and str(session.sparkContext.master).startswith("local")
 
 
 def parallelism(session: SparkSession) -> int:

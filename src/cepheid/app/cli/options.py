@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -143,7 +143,7 @@ class EventOptions:
     @property
     def columns(self) -> Columns:
         text = TextOptions(**{field.name: getattr(self, field.name) for field in fields(TextOptions)})
-        return replace(Columns.of(self.type_column, self.time_column, self.start_column, self.type), text=text)
+        return Columns.of(self.type_column, self.time_column, self.start_column, self.type, text)
 
     def run_options(
         self, *, stats: str | None = None, adaptive: bool = False, max_matches: str | None = None
