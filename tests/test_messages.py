@@ -451,6 +451,17 @@ def test_the_time_may_be_the_index() -> None:
     assert "reset_index()" in (raised.value.hint or "")
 
 
+def test_differences_of_floats_at_a_bound() -> None:
+    """37.4 - 37.1 is less than 0.3."""
+    events = pd.DataFrame({"type": "r", "ts": [1, 2], "v": [37.1, 37.4]})
+    with pytest.warns(CepheidWarning, match=r"write round\(b.v - a.v, 1\)"):
+        assert len(cepheid.match("EVENT SEQ(r a, r b) WHERE b.v - a.v >= 0.3", events)) == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(cepheid.match("EVENT SEQ(r a, r b) WHERE round(b.v - a.v, 1) >= 0.3", events)) == 1
+        assert len(cepheid.match("EVENT SEQ(r a, r b) WHERE b.v - a.v > 0.2", events)) == 1
+
+
 def test_where_the_time_is() -> None:
     renamed = EVENTS.rename(columns={"ts": "at"})
     for events, hint in (

@@ -20,7 +20,7 @@ def warnings_for(query: Query, schema: Schema, clock: Clock) -> list[str]:
         if name not in schema.types and name not in declared
     ]
     empty = _empty_window(query) + _bare_windows(query, clock) + _bare_durations(query) + _constant_conditions(query)
-    empty += _partitions(query)
+    empty += _partitions(query) + _float_differences(query)
     if not schema.types:
         return empty
     return [*empty, *_lacking_attributes(query, schema)] + [
@@ -97,6 +97,23 @@ def _compares_with_null(node: ex.Expr) -> bool:
 
 def _is_null(expr: ex.Expr) -> bool:
     return isinstance(expr, Const) and expr.value is None
+
+
+def _float_differences(query: Query) -> list[str]:
+    """Sums and differences of floats are rounded, so at a bound with a fraction many of them fail that people count."""
+    found = []
+    for node in (node for test in query.where for node in ex.walk(test)):
+        if not isinstance(node, Compare) or node.op not in ("=", "<=", ">="):
+            continue
+        for side, bound in ((node.left, node.right), (node.right, node.left)):
+            is_computed = isinstance(side, ex.Arithmetic) and side.op in "+-" and side.type.family is Family.FLOAT
+            if is_computed and isinstance(bound, Const) and isinstance(bound.value, float) and bound.value % 1:
+                digits = len(ex.to_text(bound).partition(".")[2])
+                found.append(
+                    f"`{ex.to_text(node)}` compares rounded floats (37.4 - 37.1 is 0.2999...); "
+                    f"write round({ex.to_text(side)}, {digits})"
+                )
+    return found
 
 
 def _bare_durations(query: Query) -> list[str]:

@@ -156,7 +156,7 @@ def _query_node(query: Query) -> Node:
     keys = partition_attributes(query)
     if keys:
         parts.append(Node(f"partitioned by: {', '.join(keys)}"))
-    parts.append(Node(f"window: {_window(query)}"))
+    parts.append(Node(f"window: {window_text(query)}"))
     parts.append(Node("pattern", (_pattern_node(query.pattern),)))
     if query.threshold is not None:
         parts.append(_threshold_node(query.threshold, [column.name for column in query.output or ()]))
@@ -191,7 +191,8 @@ def _selection(query: Query) -> str:
     return text
 
 
-def _window(query: Query) -> str:
+def window_text(query: Query) -> str:
+    """The window in words, with its bound."""
     if query.window is None:
         if query.dialect.windows is Windows.OPERATOR:
             return "each operator has its own"
@@ -501,7 +502,11 @@ def no_match_lines(query: Query, plan: Plan, analysis: Analysis) -> Iterator[str
             yield f"  {operator}: {made.made:,} of {made.tried:,} combinations pass"
     tested = f"{counters['predicates']:,} tests of conditions between events"
     since = " since the last change of the plan" if analysis.has_switched else ""
-    yield f"  {counters['partial_matches']:,} partial matches, {tested}{since}; none is complete"
+    partial = counters["partial_matches"]
+    stored = f"{partial:,} partial {'match' if partial == 1 else 'matches'}"
+    if any(step.negated for step in plan.steps):
+        stored += " and negated events"
+    yield f"  {stored}, {tested}{since}; none is complete"
     if causes := list(_causes(query, plan, analysis)):
         yield f"  possible causes: {'; '.join(causes)}"
 

@@ -132,7 +132,7 @@ def test_the_shape_of_the_output(tmp_path: Path, shop: Path) -> None:
             [
                 "  x (Shelf): 1 of 2 events pass its conditions",
                 "  y (Register, must not occur): 1 of 1 events pass its conditions",
-                " partial matches, ",
+                " and negated events, ",
                 "  possible causes: the order of the events; the window of 1 min; [tag_id]; an event of y",
             ],
         ),

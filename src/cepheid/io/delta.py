@@ -6,11 +6,12 @@ stand. The log is read by the package `deltalake`, without Spark."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, NamedTuple
 
 from cepheid.errors import InputProblem, NotAvailable, listing, shown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 LOG = "_delta_log"
 _FEATURES = frozenset({"timestampNtz", "typeWidening", "typeWidening-preview", "v2Checkpoint", "vacuumProtocolCheck"})
@@ -32,6 +33,8 @@ def is_delta(path: str | Path) -> bool:
 
 def delta_files(path: str | Path) -> DeltaFiles:
     """The newest version of a table."""
+    import pyarrow as pa  # lazily: the command line looks at paths before it reads them
+
     try:
         import deltalake
         from deltalake.exceptions import DeltaError

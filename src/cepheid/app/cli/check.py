@@ -6,7 +6,7 @@ import typer
 
 from cepheid.app import report
 from cepheid.app.cli import options as cli
-from cepheid.explanation import explosions
+from cepheid.explanation import explosions, window_text
 from cepheid.lang import to_text
 
 
@@ -33,6 +33,7 @@ def check_command(
     typer.echo("variables:")
     for line in report.variable_lines(parsed):
         typer.echo(line)
+    typer.echo(f"window: {window_text(parsed)}")
     typer.echo("query:")
     for line in to_text(parsed).splitlines():
         typer.echo(f"  {line}")

@@ -109,7 +109,7 @@ def format_of(path: Path) -> str:
             expected=_EXPECTED,
             hint="save the sheet as CSV, or read it with pandas.read_excel"
             if path.suffix.lower() in (".xlsx", ".xls", ".ods")
-            else "lines of a log are made a table first: see Logs in docs/how-to/python.md; a file of cells needs format=csv"
+            else "make lines of a log a table first (docs/how-to/python.md, Logs); a file of cells needs format=csv"
             if path.suffix.lower() == ".log" or "log" in path.name.lower()
             else f"name the format: --input {shown(str(path), 200)},format=csv, or cepheid.Input(..., format='csv')",
         )
