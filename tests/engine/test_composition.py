@@ -307,3 +307,19 @@ def test_an_equivalence_test_over_a_returned_attribute(kind: str, returned: str,
     expected = cepheid.match(query, table, evaluator="reference")
     assert expected.num_rows
     assert multiset(cepheid.match(query, table)) == multiset(expected)
+
+
+UNSEEN = pa.table({"type": ["A", "B", "A", "A"], "ts": [1, 2, 3, 4], "v": [None, 2, 3, 1], "w": [1.0] * 4})
+"""Events without the type that an inner query names."""
+
+
+@pytest.mark.parametrize(
+    "condition", ["distance([p.v, p.w], [z.v, z.w]) < 2", "coalesce(p.v, 1) <= 2", "p.v + 1 < z.v", "p.s IS NULL"]
+)
+def test_attributes_of_a_type_that_the_input_does_not_have_are_computed_with(condition: str) -> None:
+    inner = "P: EVENT SEQ(A x, D y) RETURN y.v AS v, x.w AS w, upper(y.s) AS s"
+    events = UNSEEN.append_column("s", pa.array(["p"] * 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = cepheid.match(f"{inner}\nQ: SELECT * FROM P p; A z WHERE {condition}", events)
+        assert found.num_rows == 0

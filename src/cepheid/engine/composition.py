@@ -98,9 +98,11 @@ def attributes_of_matches(
     over the columns of its events, `key` the attributes by which its plan is partitioned. With `has_nodes` they have
     CED's base schema."""
     schema, fields = reading.schema, dict(flat_fields(reading.shape.schema))
-    layout = {name: {**fields, TIME: pa.int64()} for name in schema.types}
-    arrow_type = expression_type(reading.query, schema, clock, layout)
     roles, derived = reading.query.roles, {one.label: one for one in reading.derived}
+    classes = [role.event_class.types for role in roles.values()]
+    unseen = {name for names in classes for name in names if not schema.types.keys() & set(names)}
+    layout = {name: {**fields, TIME: pa.int64()} for name in (*schema.types, *unseen)}
+    arrow_type = expression_type(reading.query, schema, clock, layout)
 
     def columns_of(var: str) -> dict[str, str]:
         """The attributes of a variable's events, and their columns."""
@@ -118,6 +120,8 @@ def attributes_of_matches(
         if attr.var not in roles:
             return node_type(attr.name, schema.attributes(schema.types))
         of = roles[attr.var].event_class.types or tuple(schema.types)
+        # An attribute of event types that the input does not have is one of the other types.
+        of = tuple(schema.types) if unseen.issuperset(of) else of
         return schema.attributes(of).get(attr.name, types.UNKNOWN)
 
     # The key of a match is the attribute of a variable only if each match binds the variable.
