@@ -113,6 +113,8 @@ def _test(rng: Random, drawn: Drawn, everyone: Sequence[str]) -> str:
         f"(NOT ({one}.v {sign} {two}.w) OR {one}.k = 1)",
         f"({one}.k = {two}.k = {rng.choice(everyone)}.k)",
         f"{one}.{name} = {two}.{rng.choice('vwk')} - 1",
+        f"({one}.k = {two}.k OR {one}.{name} = {two}.w)",
+        f"{one}.k IN ({two}.k, {two}.{name})",
     ]
     if drawn.iterated:
         var = rng.choice(drawn.iterated)

@@ -103,6 +103,9 @@ def _visits(text: str, keys: int) -> tuple[int, int]:
         ("SELECT * FROM A; B WHERE FILTER(0 = A.k - B.k)", 250),
         ("SELECT * FROM A; B WHERE FILTER(A.f = B.k)", 250),
         ("SELECT * FROM A; B WHERE FILTER(upper(A.s) = lower(B.s))", 250),
+        ("SELECT * FROM A; B WHERE FILTER(A.k = B.k OR A.k = B.j)", 750),
+        ("SELECT * FROM A; B WHERE FILTER(B.k IN (A.k, A.j))", 750),
+        ("SELECT * FROM A; (B; C) WHERE FILTER(A.k = B.k AND A.s = B.s OR A.j = C.j), FILTER(B.k = C.k)", 1500),
     ],
 )
 def test_instances_of_other_keys_are_not_visited(text: str, most: int) -> None:

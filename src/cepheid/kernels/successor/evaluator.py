@@ -203,7 +203,7 @@ class _Evaluator(Output):
             for leaf in leaves_of(op.awaited):
                 others = frozenset(op.awaited.variables).difference(leaf.variables)
                 event = replace(self.values.current(leaf), unbound=others)
-                for number, choices in self.visited(self.tables[op], event).items():
+                for number, choices in self.visited(self.tables[op], event):
                     parts = choices[0][1]
                     if parts and all(isinstance(part.expr, Attr) for part in parts):
                         key, _ = self._key_of(parts, event)

@@ -3,6 +3,9 @@
 An instance that waits is stored, and an event that may be its successor visits it. An equality applies if both sides
 bind its variables. After a union they may bind one set of variables or another, its *alternatives*: each pair of them
 has its own equalities, so that a table may have several indexes, and a visitor may have to visit several lists.
+
+Where no equality decides, one part of an OR must: `a.k = b.k OR a.k = b.j`. A visitor then visits a list for each part,
+and what satisfies an earlier part was visited before.
 """
 
 from __future__ import annotations
@@ -62,19 +65,20 @@ class Index:
 @dataclass(slots=True)
 class Indexes:
     """The indexes of a table. `visits` are the indexes that a visitor has to visit, by the variables that it binds,
-    each with the parts of its key; no record is in two of them. `decided` are the predicates that hold wherever the
-    keys are equal."""
+    each with the parts of its key; no record is in two of them, unless there are `disjuncts`: the parts of an OR, one
+    for each visit. `decided` are the predicates that hold wherever the keys are equal."""
 
     stored: tuple[Alternative, ...]
     visiting: tuple[Alternative, ...]
     indexes: list[Index] = field(default_factory=list)
     visits: dict[Alternative, list[tuple[int, Parts]]] = field(default_factory=dict)
     decided: list[Expr] = field(default_factory=list)
+    disjuncts: tuple[Expr, ...] = ()
 
     @property
     def is_keyed(self) -> bool:
-        """Whether there is one index, and it has keys."""
-        return len(self.indexes) == 1 and self.indexes[0].is_keyed
+        """Whether there is one index, it has keys, and a visitor visits one list."""
+        return len(self.indexes) == 1 and self.indexes[0].is_keyed and not self.disjuncts
 
 
 def indexes_of(
@@ -111,6 +115,44 @@ def indexes_of(
         if link.decides and all(c == [link] for _, c in of) and (not iterates or len(of) == len(chosen)):
             found.decided.append(link.predicate)
     return found
+
+
+def indexes_of_parts(
+    predicates: Sequence[Expr], waiting: Operator, awaited: Operator, values: Values, *, stores_awaited: bool = False
+) -> Indexes | None:
+    """The indexes by the parts of an OR that have equalities; None if there is no such OR."""
+    for predicate in predicates:
+        names = ex.variables(predicate)
+        sides = [alternatives(operator, names) for operator in (waiting, awaited)]
+        always = [side[0] if len(side) == 1 else frozenset() for side in sides]
+        if names - always[0] - always[1] or names.intersection(waiting.many | awaited.many):
+            continue
+        disjuncts = _disjuncts(predicate.item if isinstance(predicate, ex.Filter) else predicate)
+        links = [links_of(part.items if isinstance(part, ex.And) else [part], waiting, awaited, values)
+                 for part in disjuncts]  # fmt: skip
+        if len(disjuncts) < 2 or not all(links):
+            continue
+        stored, visiting = reversed(always) if stores_awaited else always
+        found = Indexes((stored,), (visiting,), disjuncts=disjuncts)
+        found.visits[visiting] = []
+        for some in links:
+            parts = [(link.awaited, link.waiting) if stores_awaited else (link.waiting, link.awaited) for link in some]
+            index = Index(((stored, tuple(kept for kept, _ in parts)),))
+            if index not in found.indexes:
+                found.indexes.append(index)
+            found.visits[visiting].append((found.indexes.index(index), tuple(visits for _, visits in parts)))
+        return found
+    return None
+
+
+def _disjuncts(condition: Expr) -> tuple[Expr, ...]:
+    match condition:
+        case ex.Or():
+            return tuple(part for item in condition.items for part in _disjuncts(item))
+        case ex.In():
+            return tuple(ex.Compare("=", condition.item, one) for one in condition.values)
+        case _:
+            return (condition,)
 
 
 def _reads(part: Part) -> frozenset[str]:

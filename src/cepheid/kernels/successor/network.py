@@ -14,7 +14,7 @@ from contextlib import nullcontext
 
 from cepheid.codegen.builder import Writer
 from cepheid.codegen.scalar import Term
-from cepheid.expr import FLIPPED, Aggregate, Attr, Compare, Const, Expr, Filter, OccursWithin
+from cepheid.expr import FLIPPED, Aggregate, Attr, Compare, Const, Expr, Filter, Not, OccursWithin
 from cepheid.expr import walk as walk_expr
 from cepheid.kernels.aggregates import ACCUMULATORS
 from cepheid.kernels.state_vector import Value
@@ -126,28 +126,29 @@ class Network(Groups, ABC):
             i1 = following1
         """
         table, k = self.tables[op], op.number
-        lists = self.visited(table, event)
+        visits = self.visited(table, event)
+        lists = list(dict.fromkeys(number for number, _ in visits))
         if self.is_grouped(op):
             w(f"n{k} = EMPTY")
-        if len(lists) == 1:
+        if len(visits) == 1:
             w(f"before{k} = EMPTY")
-            ((number, choices),) = lists.items()
+            ((number, choices),) = visits
             if table.is_shared:
                 w(f"at{k} = {number}")
             key, known = self._key(w, event, choices, f"{k}_{number}")
             with w.when(known):
                 self._head_of(w, op, key, number)
-                self._visit(w, op, event, list(lists))
+                self._visit(w, op, event, lists)
         else:
-            with w.block(f"for at{k} in {tuple(lists)}:"):
-                w(f"before{k} = i{k} = EMPTY", f"s{k} = link{k} = 0")
-                for number, choices in lists.items():
-                    with w.block(f"if at{k} == {number}:"):
-                        key, known = self._key(w, event, choices, f"{k}_{number}")
-                        w(f"link{k} = {table.field('next', number)}")
+            with w.block(f"for turn{k} in range({len(visits)}):"):
+                w(f"before{k} = i{k} = EMPTY", f"at{k} = s{k} = link{k} = 0")
+                for turn, (number, choices) in enumerate(visits):
+                    with w.block(f"{'elif' if turn else 'if'} turn{k} == {turn}:"):
+                        key, known = self._key(w, event, choices, f"{k}_{turn}")
+                        w(f"at{k}, link{k} = {number}, {table.field('next', number)}")
                         with w.when(known):
                             self._head_of(w, op, key, number)
-                self._visit(w, op, event, list(lists))
+                self._visit(w, op, event, lists)
         if isinstance(op, Iteration):
             self._begin_chain(w, op, event)
 
@@ -209,6 +210,8 @@ class Network(Groups, ABC):
         sides = Sides(waiting, event, iteration, None if made is None else made.read)
         decided = self._of(self.tables[op]).decided
         skip = self.conditions.write(w, [p for p in op.skip if p not in decided], sides)
+        for turn, part in enumerate(self._of(self.tables[op]).disjuncts[:-1]):
+            skip += [f"(turn{k} <= {turn} or {test})" for test in self.conditions.write(w, [Not(part)], sides)]
         with w.block(f"if {' and '.join(skip)}:") if skip else nullcontext():
             if iteration is not None and not self.is_grouped(op):
                 made = made or self._chain(w, iteration, waiting, event)
@@ -506,10 +509,9 @@ class Network(Groups, ABC):
         table, k = self.cancels[op], op.number
         since, ends = first.read(edge), event.read(ENDS)
         w(f"cancelled{k} = False")
-        lists = self.visited(table, event)
-        for number, choices in lists.items():
-            with w.when([] if number == next(iter(lists)) else [f"not cancelled{k}"]):
-                key, known = self._key(w, event, choices, f"{k}_{number}")
+        for visit, (number, choices) in enumerate(self.visited(table, event)):
+            with w.when([f"not cancelled{k}"] if visit else []):
+                key, known = self._key(w, event, choices, f"{k}_{visit}")
                 with w.when(known):
                     self._head(w, op, key, number)
                     if self._walks(op):

@@ -12,7 +12,16 @@ from cepheid.expr import Aggregate, At, Attr
 from cepheid.kernels.state_vector import Value
 from cepheid.kernels.successor.composites import ENDS, HISTORY, LATE, LATEST_START, STARTS, Composite, Field, Values
 from cepheid.kernels.successor.conditions import Conditions, waits_for
-from cepheid.kernels.successor.links import Alternative, Indexes, Parts, as_key, indexes_of, links_of, possible
+from cepheid.kernels.successor.links import (
+    Alternative,
+    Indexes,
+    Parts,
+    as_key,
+    indexes_of,
+    indexes_of_parts,
+    links_of,
+    possible,
+)
 from cepheid.kernels.successor.operators import (
     Exception_,
     Iteration,
@@ -30,6 +39,8 @@ from cepheid.kernels.successor.tables import Table
 from cepheid.physical import Plan
 
 Cancelled = Exception_ | Next
+Visit = tuple[int, list[tuple[list[str], Parts]]]
+"""The number of an index, and the keys of a visitor in it, each with the conditions that it is the one."""
 GROUP = ("edge", "count", "total", "latest", "first")
 """The fields of a node of chains in groups (`groups`)."""
 
@@ -112,13 +123,15 @@ class Tables:
         """The indexes of the instances of an operator, by φ's equalities."""
         waiting, iterates = waits_for(op), isinstance(op, Iteration)
         links = links_of(op.skip, waiting, op.awaited, self.values, iterates)
-        return indexes_of(links, waiting, op.awaited, iterates=iterates)
+        parts = None if links or iterates else indexes_of_parts(op.skip, waiting, op.awaited, self.values)
+        return parts or indexes_of(links, waiting, op.awaited, iterates=iterates)
 
     def _cancel_indexes(self, op: Cancelled, cancel: Operator) -> Indexes:
         """The indexes of the events that may cancel, by λ's equalities."""
         item = op if isinstance(op, Next) else op.item
         links = links_of(op.when, item, cancel, self.values)
-        return indexes_of(links, item, cancel, stores_awaited=True)
+        parts = None if links else indexes_of_parts(op.when, item, cancel, self.values, stores_awaited=True)
+        return parts or indexes_of(links, item, cancel, stores_awaited=True)
 
     def _walks(self, op: Cancelled) -> bool:
         """Whether λ is tested on each event that may cancel; otherwise the latest one of its key decides."""
@@ -294,14 +307,16 @@ class Tables:
         chosen = possible(event, self._of(table).stored)
         return [(self._binds(event, one, told), keys[one]) for one, told in chosen if one in keys]
 
-    def visited(self, table: Table, event: Composite) -> dict[int, list[tuple[list[str], Parts]]]:
+    def visited(self, table: Table, event: Composite) -> list[Visit]:
         """The indexes that a composite has to visit, each with the keys that it may have."""
         indexes = self._of(table)
+        if indexes.disjuncts:
+            return [(number, [([], parts)]) for number, parts in indexes.visits[indexes.visiting[0]]]
         found: dict[int, list[tuple[list[str], Parts]]] = {}
         for one, told in possible(event, indexes.visiting):
             for number, parts in indexes.visits[one]:
                 found.setdefault(number, []).append((self._binds(event, one, told), parts))
-        return found
+        return list(found.items())
 
     def _binds(self, event: Composite, alternative: Alternative, told: Sequence[str]) -> list[str]:
         """The conditions that a composite binds the variables of an alternative: `w1[i1 + W1_ABSENT0] == 0`."""
