@@ -116,6 +116,17 @@ def test_instances_of_other_keys_are_not_visited(text: str, most: int) -> None:
         assert 249 <= matches <= visits <= most
 
 
+def test_chains_over_branches_wait_by_the_keys_of_their_last_item() -> None:
+    rows = [{"type": kind, "ts": 1000 * at + i, "k": i} for at, kind in enumerate("AD") for i in range(1000)]
+    stream = stream_of(rows)
+    tests = [f"FILTER({one}.k = PREV({other}.k))" for one in "AD" for other in "AD"]
+    query = bound(f"SELECT * FROM (A | D)+ WHERE {', '.join(tests)}", stream)
+    kernel = kernel_of(query, stream, evaluator="successor")
+    state, positions = kernel.step(kernel.initial(), encoder_of(kernel).encode(stream.table))
+    assert [count.tried for count in operator_counts(kernel, state).values()] == [1000]
+    assert len(positions) == 3000
+
+
 def test_an_attribute_that_another_type_lacks_is_a_key() -> None:
     rows = [{"type": "A", "ts": i, "account": i} for i in range(100)]
     rows += [{"type": "B", "ts": 100 + i, "acc": i} for i in range(100)] + [{"type": "C", "ts": 300}]

@@ -197,7 +197,7 @@ class Operators:
         skipped = [
             predicate
             for predicate in self.placed.get((id(operator), part), ())
-            if _read_before(predicate) & _single(operator)
+            if _read_before(predicate)
             if not _applies(predicate, _single(operator), last, occurring)
         ]
         return self._holds(operator, part, before, occurring, whole, skipped)

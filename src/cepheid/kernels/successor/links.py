@@ -74,6 +74,8 @@ class Indexes:
     visits: dict[Alternative, list[tuple[int, Parts]]] = field(default_factory=dict)
     decided: list[Expr] = field(default_factory=list)
     disjuncts: tuple[Expr, ...] = ()
+    by_last: bool = False
+    """Whether the alternatives of a chain are those of its last item."""
 
     @property
     def is_keyed(self) -> bool:
@@ -85,11 +87,15 @@ def indexes_of(
     links: Sequence[Link], waiting: Operator, awaited: Operator, *, stores_awaited: bool = False, iterates: bool = False
 ) -> Indexes:
     """The indexes of the records that wait or, with `stores_awaited`, of those that are awaited."""
-    sides = [_relevant(waiting, [link.waiting for link in links]), _relevant(awaited, [link.awaited for link in links])]
+    by_last = iterates and any(_of_last_item(link, awaited) for link in links)
+    if by_last and not all(_of_last_item(link, awaited) or not _of_branch(link, awaited) for link in links):
+        links, by_last = [link for link in links if not _of_last_item(link, awaited)], False
+    sides = [_relevant(awaited if by_last else waiting, [link.waiting for link in links]),
+             _relevant(awaited, [link.awaited for link in links])]  # fmt: skip
     if len(sides[0]) * len(sides[1]) > _MANY:
         return indexes_of([], waiting, awaited, stores_awaited=stores_awaited, iterates=iterates)
     stored, visiting = reversed(sides) if stores_awaited else sides
-    found = Indexes(tuple(stored), tuple(visiting))
+    found = Indexes(tuple(stored), tuple(visiting), by_last=by_last)
     chosen: list[tuple[list[Link], list[Link]]] = []
     for visitor in visiting:
         groups: dict[Parts, list[tuple[Alternative, Parts]]] = {}
@@ -153,6 +159,21 @@ def _disjuncts(condition: Expr) -> tuple[Expr, ...]:
             return tuple(ex.Compare("=", condition.item, one) for one in condition.values)
         case _:
             return (condition,)
+
+
+def _of_branch(link: Link, item: Operator) -> bool:
+    """Whether only some items of an iteration bind what a link reads of the items before."""
+    return not _reads(link.waiting).isdisjoint(item.optional)
+
+
+def _of_last_item(link: Link, item: Operator) -> bool:
+    """Whether a link applies only to chains whose last item is of a branch: `a.k = PREV(a.k)` in `(A a | B b)+`."""
+    read = [node for node in _read(link.waiting.expr) if node.var in item.optional]
+    return (
+        bool(read)
+        and all(isinstance(node, Attr) and node.at is At.PREVIOUS for node in read)
+        and not any(node.var in item.many for node in _read(link.waiting.expr))
+    )
 
 
 def _reads(part: Part) -> frozenset[str]:
@@ -279,7 +300,7 @@ def _is_awaited(node: Attr | Aggregate, awaited: Operator) -> bool:
 def _waits_in_chain(node: Attr | Aggregate, chain: Operator, item: Operator) -> bool:
     if isinstance(node, Aggregate) or node.var not in chain.variables or node.at is At.CURRENT:
         return False
-    if node.var in item.optional and node.at in (At.PREVIOUS, At.ALL):
+    if node.var in item.optional and (node.at is At.ALL or (node.at is At.PREVIOUS and node.var in item.many)):
         return False  # it applies only to some items
     return node.at in (At.PREVIOUS, At.LAST, At.ALL) or node.var in item.many
 

@@ -421,7 +421,9 @@ class Network(Groups, ABC):
         found: set[Expr] = set()
         for link in links_of(op.skip, op, op.item, self.values, iterates=True):
             before, now = link.waiting.expr, link.awaited.expr
-            if isinstance(before, Attr) and isinstance(now, Attr) and (before.var, before.name) == (now.var, now.name):
+            if not isinstance(before, Attr) or not isinstance(now, Attr) or now.var in op.item.optional:
+                continue
+            if (before.var, before.name) == (now.var, now.name):
                 found.add(now)
         return found
 

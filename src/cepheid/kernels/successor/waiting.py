@@ -303,9 +303,9 @@ class Tables:
 
     def _stored(self, table: Table, number: int, event: Composite) -> list[tuple[list[str], Parts]]:
         """The keys that a record may have in an index, each with the conditions that it is the one."""
-        keys = dict(self._of(table).indexes[number].keys)
+        keys, which = dict(self._of(table).indexes[number].keys), "skipped" if self._of(table).by_last else "absent"
         chosen = possible(event, self._of(table).stored)
-        return [(self._binds(event, one, told), keys[one]) for one, told in chosen if one in keys]
+        return [(self._binds(event, one, told, which), keys[one]) for one, told in chosen if one in keys]
 
     def visited(self, table: Table, event: Composite) -> list[Visit]:
         """The indexes that a composite has to visit, each with the keys that it may have."""
@@ -318,10 +318,13 @@ class Tables:
                 found.setdefault(number, []).append((self._binds(event, one, told), parts))
         return list(found.items())
 
-    def _binds(self, event: Composite, alternative: Alternative, told: Sequence[str]) -> list[str]:
-        """The conditions that a composite binds the variables of an alternative: `w1[i1 + W1_ABSENT0] == 0`."""
+    def _binds(
+        self, event: Composite, alternative: Alternative, told: Sequence[str], which: str = "absent"
+    ) -> list[str]:
+        """The conditions that a composite binds the variables of an alternative: `w1[i1 + W1_ABSENT0] == 0`. Of the last
+        item of a chain, `which` is "skipped"."""
         return [
-            f"{event.read(Value('absent', self.values.component[var]))} {'==' if var in alternative else '!='} 0"
+            f"{event.read(Value(which, self.values.component[var]))} {'==' if var in alternative else '!='} 0"
             for var in told
         ]
 
