@@ -38,7 +38,7 @@ def drawn_plan(data: st.DataObject, query: Query, plan: Plan) -> TreePlan:
         query, plan.predicates, {}, plan.window, operator_windows=windows, has_durations=plan.has_durations
     )
     trees = []
-    for alternative in alternatives(query.pattern):
+    for alternative in alternatives(query):
         narrowing = situation.narrowing(alternative)
         absences = [(a, gap) for a in alternative.absences if (gap := narrowing.absence(a))]
         closures = [(g, gap) for g in alternative.groups if (gap := narrowing.closure(g))]

@@ -17,6 +17,7 @@ from cepheid.io.inputs import Columns
 from cepheid.io.source import TableSource
 from cepheid.lang import parse
 from cepheid.optimize.distribution import Keyed, Sliced, Undivided
+from cepheid.runtime.kernel import operator_counts
 
 SOURCES = "\n".join(f"source {name} schema int id, double v, string name" for name in "ABC")
 PRIMITIVES = (
@@ -126,3 +127,23 @@ def test_the_state_does_not_grow_with_the_stream(event: str) -> None:
             sizes.append(sum(array.nbytes for array in stepper.state))
     # A burst may double a ring once; twenty more windows change nothing.
     assert len(sizes) == 12 and sizes[-1] == sizes[8]
+
+
+@pytest.mark.parametrize(
+    ("event", "where"),
+    [
+        ("seq(or(a, b), c; 900)", "a.id = c.id and b.id = c.id"),
+        ("and(c, or(a, b); 900)", "a.id = c.id and b.id = c.id"),
+        ("seq(a, or(b, c); 900)", "a.id = b.id and a.id = c.id"),
+    ],
+)
+def test_the_branches_of_a_disjunction_are_looked_up_by_key(event: str, where: str) -> None:
+    rows = [{"type": "ABC"[ts % 3], "ts": ts, "id": ts // 3, "v": 1.0, "name": "x", "n": 0} for ts in range(900)]
+    table = pa.Table.from_pylist(rows, SCHEMA)
+    query = parse(f"complex Q on A as a, B as b, C as c event {event} where {where}")
+    prepared = prepare(query, TableSource.of(table, Columns()), RunOptions(time_unit="ms", evaluator="tree"))
+    assert prepared.kernel is not None
+    stepper = Stepper.start(prepared.kernel, None)
+    for batch in TableSource.of(table, Columns()).batches(["id"]):
+        list(stepper.step(batch))
+    assert sum(count.tried or 0 for count in operator_counts(prepared.kernel, stepper.state).values()) == 600

@@ -48,7 +48,7 @@ def situation(text: str, stats: Stats = NO_STATS) -> Situation:
 
 def model_of(text: str, stats: Stats = NO_STATS) -> Model:
     found = situation(text, stats)
-    return found.model(alternatives(found.query.pattern)[0])
+    return found.model(alternatives(found.query)[0])
 
 
 def rates(**each: float) -> Stats:
@@ -230,7 +230,7 @@ def joined_in_order(items: tuple[TreeNode, ...], node: Callable[[TreeNode, TreeN
 @given(problems())
 def test_algorithm_5_finds_the_best_of_all_plans(problem: tuple[str, Stats]) -> None:
     found = situation(*problem)
-    (alternative,) = alternatives(found.query.pattern)
+    (alternative,) = alternatives(found.query)
     model = found.model(alternative)
     search = Search(model, alternative, [], [])
     (best,) = search.by_root_split(1)

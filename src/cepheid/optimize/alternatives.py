@@ -2,7 +2,9 @@
 follow from the joined record, and the absences.
 
 A disjunction of plain classes is an operand like any other (ZStream's DIS). One that holds closures or negations is
-multiplied out, `A;(B+|C);D` to `A;B+;D | A;C;D`, because a group and an absence depend on their neighbours.
+multiplied out, `A;(B+|C);D` to `A;B+;D | A;C;D`, because a group and an absence depend on their neighbours. So is one
+with equalities to other events, `A;(B|C)` with `A.k = B.k AND A.k = C.k`: each alternative then looks its events up by
+key.
 
 A closure that is counted (`B^5`) or comes last (`A;B+`) has as many groups as it has events that may close one, so the
 closing event is joined like a plain class. `A;B*` is `A` (the empty group) or `A;B+`. Any other closure has the one
@@ -17,10 +19,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from cepheid import expr as ex
 from cepheid.events import Duration
+from cepheid.expr import Expr
 from cepheid.logic import normal_form
-from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Seq, positives, walk
+from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Query, Seq, positives, walk
 
+MOST_FOR_KEYS = 16
+"""The most alternatives into which disjunctions are multiplied out for the sake of their equalities."""
 Level = tuple[tuple[str, ...], ...]
 """The variables of each part on one side in a sequence, the nearest part first."""
 
@@ -107,11 +113,35 @@ class Alternative:
         return not absence.in_sequence or not set(self.joined).intersection(after)
 
 
-@lru_cache(maxsize=256)
-def alternatives(pattern: Pattern) -> tuple[Alternative, ...]:
+def alternatives(query: Query) -> tuple[Alternative, ...]:
     """The alternatives of a pattern in ZStream's language (or SASE's, or CED's)."""
+    keyed = frozenset(pair for predicate in query.where for pair in _equated(predicate, query))
+    if len(list(itertools.islice(_branches(normal_form(query.pattern), keyed), MOST_FOR_KEYS + 1))) > MOST_FOR_KEYS:
+        keyed = frozenset()
+    return _alternatives(query.pattern, keyed)
+
+
+Pairs = frozenset[tuple[str, str]]
+"""Pairs of variables whose events have an equal attribute."""
+
+
+def _equated(predicate: Expr, query: Query) -> Iterator[tuple[str, str]]:
+    match predicate:
+        case ex.And():
+            for item in predicate.items:
+                yield from _equated(item, query)
+        case ex.Same():
+            yield from itertools.permutations(query.roles, 2)
+        case ex.Compare(op="="):
+            for one in ex.variables(predicate.left):
+                for other in ex.variables(predicate.right):
+                    yield from ((one, other), (other, one))
+
+
+@lru_cache(maxsize=256)
+def _alternatives(pattern: Pattern, keyed: Pairs) -> tuple[Alternative, ...]:
     found = []
-    for branch in _branches(normal_form(pattern)):
+    for branch in _branches(normal_form(pattern), keyed):
         optional = [group.var for group in _analysed(branch, ()).groups if group.closing and group.closure.low == 0]
         for number in range(len(optional) + 1):
             for empty in itertools.combinations(optional, number):
@@ -120,23 +150,25 @@ def alternatives(pattern: Pattern) -> tuple[Alternative, ...]:
     return tuple(found)
 
 
-def _branches(pattern: Pattern) -> Iterator[Pattern]:
+def _branches(pattern: Pattern, keyed: Pairs) -> Iterator[Pattern]:
     match pattern:
         case Disj():
             for item in pattern.items:
-                yield from _branches(item)
+                yield from _branches(item, keyed)
         case Seq() | Conj():
-            for choice in itertools.product(*(list(_choices(item)) for item in pattern.items)):
+            for choice in itertools.product(*(list(_choices(item, keyed)) for item in pattern.items)):
                 yield normal_form(replace(pattern, items=choice))
         case _:
             yield pattern
 
 
-def _choices(pattern: Pattern) -> Iterator[Pattern]:
-    if isinstance(pattern, Disj) and not any(isinstance(node, Neg | Kleene) for node in walk(pattern)):
+def _choices(pattern: Pattern, keyed: Pairs) -> Iterator[Pattern]:
+    own = {node.var for node in walk(pattern) if isinstance(node, EventClass)}
+    is_plain = isinstance(pattern, Disj) and not any(isinstance(node, Neg | Kleene) for node in walk(pattern))
+    if is_plain and not any(one in own and other not in own for one, other in keyed):
         yield pattern
     else:
-        yield from _branches(pattern)
+        yield from _branches(pattern, keyed)
 
 
 def _analysed(branch: Pattern, empty: Sequence[str]) -> Alternative:

@@ -42,7 +42,7 @@ ENUMERATE = 10.0
 
 def runs_cost(steps: Sequence[Step], situation: Situation) -> float:
     """Nanoseconds for each event under a contiguity or skip till next match."""
-    model = situation.model(alternatives(situation.query.pattern)[0])
+    model = situation.model(alternatives(situation.query)[0])
     components = _Components(steps, model)
     waiting = components.cardinality(0)
     cost = reading_cost(model) + RUN * (waiting + components.negated)
@@ -62,7 +62,7 @@ def any_runs_cost(steps: Sequence[Step], situation: Situation) -> float:
     a closure counts as one event. A summary visits the events of a window once for each that completes a match;
     without a window, all of them once."""
     query = situation.query
-    model = situation.model(alternatives(query.pattern)[0])
+    model = situation.model(alternatives(query)[0])
     components = _Components(steps, model)
     first = components.cardinality(0)
     matches = Operand(first, 1, first)

@@ -92,14 +92,14 @@ def situation_of(plan: Plan, stats: Stats) -> Situation:
 
 def expected_of_tree(situation: Situation, tree: TreePlan) -> float:
     """The nanoseconds for each event that a tree plan is expected to take."""
-    models = [situation.model(alternative) for alternative in alternatives(situation.query.pattern)]
+    models = [situation.model(alternative) for alternative in alternatives(situation.query)]
     around = reading_cost(models[0]) + BUFFER * kept(models[0])
     return (tree.cost + around) / max(map(events_in_window, models))
 
 
 def expected_of_stacks(situation: Situation) -> float:
     """The nanoseconds for each event that stacks are expected to take, for a sequence of classes."""
-    model = situation.model(alternatives(situation.query.pattern)[0])
+    model = situation.model(alternatives(situation.query)[0])
     return stacks_cost(model) / events_in_window(model)
 
 
@@ -108,7 +108,7 @@ def plan_cost(plan: Plan, stats: Stats) -> float:
     situation = situation_of(plan, stats)
     if plan.tree is None:
         return expected_of_stacks(situation)
-    pairs = zip(alternatives(plan.query.pattern), plan.tree.trees, strict=True)
+    pairs = zip(alternatives(plan.query), plan.tree.trees, strict=True)
     cost = sum(total_cost(situation.model(alternative).annotated(tree)) for alternative, tree in pairs)
     return expected_of_tree(situation, replace(plan.tree, cost=cost))
 
@@ -129,7 +129,7 @@ def tree_plan(
         raise InputProblem(f"no way to negate `{negation}`", expected=listing(TREE_OPTIONS["negation"]))
     chosen: list[_Candidate] = []
     others: list[tuple[int, _Candidate]] = []
-    found = alternatives(situation.query.pattern)
+    found = alternatives(situation.query)
     for number, alternative in enumerate(found):
         candidates = _candidates(
             situation, alternative, shape if len(found) == 1 or shape in SHAPES else None, next_best

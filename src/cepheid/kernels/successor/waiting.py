@@ -321,8 +321,8 @@ class Tables:
     def _binds(
         self, event: Composite, alternative: Alternative, told: Sequence[str], which: str = "absent"
     ) -> list[str]:
-        """The conditions that a composite binds the variables of an alternative: `w1[i1 + W1_ABSENT0] == 0`. Of the last
-        item of a chain, `which` is "skipped"."""
+        """The conditions that a composite binds the variables of an alternative: `w1[i1 + W1_ABSENT0] == 0`. `which`
+        is "skipped" for the last item of a chain."""
         return [
             f"{event.read(Value(which, self.values.component[var]))} {'==' if var in alternative else '!='} 0"
             for var in told

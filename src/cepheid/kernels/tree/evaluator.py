@@ -51,7 +51,7 @@ class _Generator:
         """The registers that count the events of variables that share a leaf buffer."""
         self.builder = KernelBuilder(plan, reserved=len(shared))
         self.buffers = Buffers(self.builder)
-        found = alternatives(plan.query.pattern)
+        found = alternatives(plan.query)
         bounded = len(found) > 1 or any(isinstance(node, Kleene | Disj) for node in walk(plan.query.pattern))
         positive = tuple(step.var for step in plan.steps if not step.negated)
         self.output = Output(self.buffers, positive, bounded, len(found))
