@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
@@ -151,6 +151,7 @@ def match(
         if partitions is not None and partitions < 1:
             raise InputProblem(f"`partitions` is {partitions}", expected="at least 1")
         batch = _spark_batch(query, parsed, events, columns, run_options, session, partitions, on_workers=True)
+        _warn(batch.prepared)
         # The shape is an expression of Spark, on the matches.
         batch = replace(batch, prepared=OutputOptions(EVENTS, detected_at, match_id, id_column).of(batch.prepared))
         matches = batch.shaped(output)
@@ -164,9 +165,7 @@ def match(
             expected=f"one of {listing(SHAPES)}",
         )
     prepared = _prepared(query, parsed, opened.source, run_options)
-    caution = unit_caution(opened.source, prepared.clock)
-    for told in (*warnings_for(prepared.written, prepared.schema, prepared.clock), *([caution] if caution else [])):
-        warnings.warn(told, CepheidWarning, stacklevel=2)
+    _warn(prepared, unit_caution(opened.source, prepared.clock))
     if (detected_at or match_id or id_column is not None) and output not in SHAPES:
         column = "detected_at" if detected_at else "match_id"
         raise NotAvailable(f"`{column}` of {output} matches", expected=f"one of the outputs {listing(SHAPES)}")
@@ -185,6 +184,12 @@ def match(
     if not rejects:
         return matches
     return matches, pa.Table.from_batches([reject_rows([asdict(reject) for reject in opened.source.rejects()])])
+
+
+def _warn(prepared: Prepared, caution: str | None = None) -> None:
+    """Warns the caller of `match` of what is suspicious."""
+    for text in (*warnings_for(prepared.written, prepared.schema, prepared.clock), *([caution] if caution else [])):
+        warnings.warn(text, CepheidWarning, stacklevel=3)
 
 
 def _warn_of_no_match(prepared: Prepared, analysis: Analysis) -> None:
@@ -476,12 +481,24 @@ def _columns(source_text: str | Query, query: Query, columns: Columns) -> Column
 def is_spark(events: Any) -> bool:
     """Whether the events are in Spark. Decided by the name of the type, so that Spark is not loaded."""
     if isinstance(events, Mapping):
-        return bool(events) and all(is_spark(item) for item in events.values())
+        return _are_spark(list(events.values()))
     if isinstance(events, list | tuple):
-        return bool(events) and all(isinstance(item, Input) and is_spark(item) for item in events)
+        return all(isinstance(item, Input) for item in events) and _are_spark(events)
     if isinstance(events, Input):
         return is_spark(events.data)
     return bool(events.__class__.__module__.startswith(("pyspark.sql.", "cepheid.spark.")))
+
+
+def _are_spark(items: Sequence[Any]) -> bool:
+    """Whether several inputs are in Spark. Tables of other libraries beside them are an error."""
+    in_spark = [is_spark(item) for item in items]
+    if any(in_spark) and not all(in_spark):
+        raise InputProblem(
+            "some of the inputs are Spark DataFrames, and others are not",
+            expected="inputs of one kind",
+            hint="make each a DataFrame: spark.createDataFrame(...) or spark.read, or none: df.toPandas()",
+        )
+    return bool(items) and all(in_spark)
 
 
 def read_output(path: str, session: Any = None, *, query: str | None = None) -> pa.Table:

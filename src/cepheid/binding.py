@@ -196,17 +196,17 @@ def _require_types(event_class: EventClass, schema: Schema, query: Query) -> Non
     for name in event_class.types:
         if name in schema.types:
             continue
-        slip = _slip(name, set(schema.types) - named)
-        if slip is not None or not schema.open:
+        meant = slip(name, set(schema.types) - named)
+        if meant is not None or not schema.open:
             raise NameProblem(
                 f"unknown event type `{name}`",
                 span=event_class.span,
                 expected=f"one of {listing(schema.types)}",
-                hint=f"did you mean `{slip}`?" if slip else did_you_mean(name, schema.types),
+                hint=f"did you mean `{meant}`?" if meant else did_you_mean(name, schema.types),
             )
 
 
-def _slip(name: str, others: Iterable[str]) -> str | None:
+def slip(name: str, others: Iterable[str]) -> str | None:
     """The type that a misspelt name means, if this is nearly certain. Names that differ in digits (E1, E2) are not
     typos of each other."""
     letters = "".join(c for c in name if not c.isdigit())

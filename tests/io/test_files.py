@@ -263,7 +263,7 @@ GOOD = {"type": "A", "ts": 1, "x": 1, "s": "a", "at": {"x": 1}, "v": [1]}
         ('{"ts": 2}', "no event type"),
         ('{"type": null, "ts": 2}', "no event type"),
         ('{"type": "", "ts": 2}', "no event type"),
-        ('{"type": 7, "ts": 2}', "the event type the number 7 is not a string"),
+        ('{"type": 7.5, "ts": 2}', "the event type the number 7.5 is neither a string nor an integer"),
         ('{"type": "A", "ts": 2, "x": "1"}', 'the attribute `x` of `A` is a number, not the string "1"'),
         ('{"type": "A", "ts": 2, "x": true}', "the attribute `x` of `A` is a number, not the boolean true"),
         ('{"type": "A", "ts": 2, "s": 1}', "the attribute `s` of `A` is a string, not the number 1"),

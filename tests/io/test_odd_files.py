@@ -15,11 +15,11 @@ import pytest
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from text_harness import cepheid
 
 import cepheid as public
-from cepheid.errors import InputProblem
+from cepheid.errors import InputProblem, NameProblem
 from cepheid.events import Schema
 from cepheid.io.files import LEAST_TEXT, FileSource, open_files
 from cepheid.io.inputs import Columns, Input
@@ -275,6 +275,24 @@ def test_epochs_with_fractions_are_timestamps(tmp_path: Path, unit: str) -> None
             assert f"`ts` has times in {unit} with fractions, read as timestamps" in found.stderr
 
 
+@pytest.mark.parametrize(("unit", "step"), [("s", 1), ("ms", 1000), ("min", 1 / 60)])
+@pytest.mark.parametrize("first", [0.25, NOW + 0.25])
+def test_the_declared_unit_is_that_of_times_with_fractions(
+    tmp_path: Path, unit: str, step: float, first: float
+) -> None:
+    """Whatever unit the values suggest."""
+    events = pa.table({"type": ["A", "B", "B"], "ts": [first, first + 9.75 * step, first + 10.25 * step]})
+    rows = list(zip(events["type"].to_pylist(), events["ts"].to_pylist(), strict=True))
+    (tmp_path / "e.csv").write_text("type,ts\n" + "".join(f"{kind},{at!r}\n" for kind, at in rows))
+    (tmp_path / "e.jsonl").write_text("".join(f'{{"type":"{kind}","ts":{at!r}}}\n' for kind, at in rows))
+    pq.write_table(events, tmp_path / "e.parquet")
+    for source in (events, *(tmp_path / f"e.{suffix}" for suffix in ("csv", "jsonl", "parquet"))):
+        assert public.match(SECONDS, source, time_unit=unit).num_rows == 1
+        assert public.match(SECONDS, public.Input(source, time_unit=unit)).num_rows == 1
+    batches = public.match(SECONDS, iter(events.to_batches(max_chunksize=2)), time_unit=unit)
+    assert sum(batch.num_rows for batch in batches) == 1
+
+
 def test_epochs_with_fractions_in_several_files(tmp_path: Path) -> None:
     """Whole numbers of the same unit are timestamps too."""
     pq.write_table(pa.table({"type": ["A"], "ts": [float(NOW)]}), tmp_path / "0.parquet")
@@ -404,6 +422,38 @@ def test_types_that_are_integers_and_recognised_units_in_spark(spark: SparkSessi
     rows = [(7, NOW, 1), (8, NOW + 9, 1), (8, NOW + 10, 1)]
     frame = spark.createDataFrame(rows, "type int, ts long, x int")
     assert public.match("PATTERN X;Y WHERE X.type = '7' WITHIN 9 seconds", frame).count() == 1
+
+
+@pytest.mark.spark
+def test_times_and_types_of_data_frames_are_those_of_tables(spark: SparkSession) -> None:
+    def frame(times: str, *times_of: float) -> DataFrame:
+        return spark.createDataFrame(list(zip("ABB", times_of, strict=True)), f"type string, ts {times}")
+
+    rows = frame("double", 0.25, 10.0, 10.5)
+    assert public.match(SECONDS, rows, time_unit="s").count() == 1
+    assert public.match(SECONDS, rows, time_unit="ms").count() == 2
+    assert public.match(SECONDS, frame("double", float(NOW), NOW + 9.0, NOW + 11.0)).count() == 1
+    with pytest.warns(public.CepheidWarning, match="no event of type `C` \\(it has `A`, `B`\\)"):
+        public.match("EVENT SEQ(A a, C c)", rows)
+    long = spark.range(20_000).selectExpr("if(id % 2 = 0, 'Login', 'Payment') AS type", "id AS ts")
+    with pytest.raises(NameProblem, match="unknown event type `Payments`"):
+        public.match("EVENT SEQ(Login a, !(Payments b), Login c) WITHIN 5", long)
+    with pytest.raises(InputProblem, match="some of the inputs are Spark DataFrames"):
+        public.match("EVENT SEQ(A a, B b)", {"A": rows.drop("type"), "B": pa.table({"ts": [1]})})
+    with pytest.raises(InputProblem, match="is a file of the format csv"):
+        public.match("EVENT SEQ(A a, B b)", "events.csv", session=spark)
+    with pytest.raises(InputProblem, match="to_timestamp"):
+        public.match("EVENT SEQ(A a, B b)", spark.createDataFrame([("A", "2024-01-01")], "type string, ts string"))
+
+
+@pytest.mark.parametrize("rows", [1, 30_000])
+def test_integers_are_types_in_json(tmp_path: Path, rows: int) -> None:
+    lines = [f'{{"type": {kind}, "ts": {at}}}\n' for at in range(rows) for kind in ("101", "200.0")]
+    (tmp_path / "e.jsonl").write_text("".join(lines) + '{"type": 2.5, "ts": 1}\n{"type": true, "ts": 1}\n')
+    result = cepheid("run", "--query", "EVENT SEQ(`200` a, `101` b) RETURN count(*)", "--input", tmp_path / "e.jsonl")
+    assert json.loads(result.stdout)["count(*)"] == rows * (rows - 1) // 2
+    assert f"{2 * rows + 2} rows read = {2 * rows} events + 2 rejects" in result.stderr, result.stderr
+    assert "neither a string nor an integer" in result.stderr
 
 
 # --- every type of value through every format -------------------------------------------------------------------------

@@ -309,9 +309,11 @@ def test_a_stream_of_files_that_differ(spark: SparkSession, tmp_path: Path) -> N
     words = ["stream", "--query", "EVENT SEQ(A x, B y) WHERE [id] AND x.v < y.v WITHIN 100", "--input", str(source)]
     words += ["--checkpoint", str(tmp_path / "checkpoint"), "--output", str(tmp_path / "out"), "--available-now"]
     words += ["--watermark", "50", "--max-ahead", "500", "--master", "local[2]"]
-    (source / "0.csv").write_text("type,ts,id,v\n")
+    (source / "0.csv").write_text("type,ts,id,v\nA,soon,1,1\n")
     first = CliRunner().invoke(app, words)
     assert first.exit_code == 0 and "there is no event in" in first.output and not (tmp_path / "checkpoint").exists()
+    assert "1 row would be rejected" in first.output and "row 2: the time `soon`" in first.output
+    (source / "0.csv").write_text("type,ts,id,v\n")
     (source / "1.csv").write_text("type,ts,id,v\nA,1,1,1\nA,2,2,5\n")
     assert "2 rows read: 2 used, 0 rejected, 0 late" in CliRunner().invoke(app, words).output
     lines = ["type,ts,id,v,new", "B,3,1,2,", "B,4,2,2.5,", "B,5,2,7,8", "B,999999,1,9,"]

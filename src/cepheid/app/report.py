@@ -153,12 +153,12 @@ def count(number: int, one: str, many: str | None = None) -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
-def reject_lines(rejects: Sequence[Reject]) -> Iterator[str]:
-    """The first rejects, for a terminal."""
+def reject_lines(rejects: Sequence[Reject], is_all: bool = False) -> Iterator[str]:
+    """The first rejects, for a terminal. With `is_all`, none of them is written anywhere."""
     for reject in rejects[:FIRST_FEW]:
         yield f"rejected: {reject.source}, row {reject.line}: {reject.reason}: {shown(reject.raw, 80)}"
     if len(rejects) > FIRST_FEW:
-        yield f"rejected: {len(rejects) - FIRST_FEW} more (--rejects PATH writes all)"
+        yield f"rejected: {len(rejects) - FIRST_FEW} more{'' if is_all else ' (--rejects PATH writes all)'}"
 
 
 def variable_lines(query: Query) -> Iterator[str]:

@@ -36,8 +36,8 @@ def require_time_column(schema: pa.Schema, columns: Columns) -> None:
         raise InputProblem(
             f"the time column `{shown(columns.time)}` holds {kind}",
             expected="timestamps, whole numbers, or strings of ISO 8601 (2024-03-01 08:00:00)",
-            hint="name their format: time_format='%d.%m.%Y %H:%M'; or convert them first, in pandas with "
-            "pd.to_datetime(...)"
+            hint="name their format: time_format='%d.%m.%Y %H:%M'; or convert them first, by "
+            "pd.to_datetime(...) in pandas or to_timestamp(...) in Spark"
             if _is_text(kind)
             else None,
         )
@@ -188,15 +188,15 @@ def in_stream_order(ticks: Array, starts: Array | None, arrivals: Array | None =
     return order
 
 
-def epoch_fractions(columns: Sequence[pa.Array]) -> str | None:
-    """The unit of epochs with fractions (`1700000000.25`), which become timestamps. None for other columns. If one
-    column of times has fractions, all are converted."""
+def epoch_fractions(columns: Sequence[pa.Array], declared: str | None) -> str | None:
+    """The unit of times with fractions (`1700000000.25`), which become timestamps: the declared one, or that of epochs.
+    None for other columns. If one column of times has fractions, all are converted."""
     if not any(pa.types.is_floating(column.type) for column in columns) or any(map(is_moment, _types_of(columns))):
         return None
     if any(column.null_count or not is_time(column).all() for column in columns):
         return None
     everything = np.concatenate([np.asarray(column, np.float64) for column in columns])
-    unit = fraction_unit(everything.min(), everything.max()) if len(everything) else None
+    unit = fraction_unit(everything.min(), everything.max(), declared) if len(everything) else None
     if unit is None or bool((np.floor(everything) == everything).all()):
         return None
     return unit

@@ -413,7 +413,7 @@ def scan(inputs: Sequence[Sequence[EventFile]], columns: Columns) -> FileSource:
 
 
 def _fraction_unit(files: Sequence[EventFile], columns: Columns) -> str | None:
-    """The unit of epochs with fractions, in a column of floats (ruling 1)."""
+    """The unit of times with fractions, in a column of floats (ruling 1)."""
     first, last, has_fractions = math.inf, -math.inf, False
     kinds = [file.schema.field(columns.time).type for file in files if columns.time in file.schema.names]
     if not any(map(pa.types.is_floating, kinds)) or any(map(is_moment, kinds)):
@@ -425,7 +425,7 @@ def _fraction_unit(files: Sequence[EventFile], columns: Columns) -> str | None:
             if len(values):
                 first, last = min(first, float(values.min())), max(last, float(values.max()))
                 has_fractions = has_fractions or bool((np.floor(values) != values).any())
-    return fraction_unit(first, last) if has_fractions else None
+    return fraction_unit(first, last, columns.unit) if has_fractions else None
 
 
 def _require_one_kind_of_time(files: Sequence[EventFile], columns: Columns) -> None:

@@ -46,6 +46,7 @@ def opened(
     """The events as a source; None for an empty iterator, which has no schema. `unit` is that of integer times,
     `declared` holds the types that the query declares. Rows that are not events are an error, unless the user wants
     them (`rejects`)."""
+    columns = replace(columns, unit=columns.unit or unit)
     inputs = inputs_of(events)
     if inputs is not None and all(isinstance(item.data, str | os.PathLike) for item in inputs):
         source = without_rows(open_inputs(inputs, columns, unit, declared))

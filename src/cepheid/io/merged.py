@@ -35,7 +35,7 @@ def open_inputs(
 ) -> Source:
     """The events of all files. `columns` and `unit` hold for inputs without their own. `declared` holds the types that
     the query declares."""
-    own = [item.columns(columns) for item in inputs]
+    own = [item.columns(replace(columns, unit=columns.unit or unit)) for item in inputs]
     typed = [replace(item, type=of.event_type) for item, of in zip(inputs, own, strict=True)]
     shared = {replace(of, text=PLAIN_TEXT, event_type=None) for of in own}
     if len(shared) == 1:

@@ -117,7 +117,8 @@ class _Refusals:
             return False
         times = [self.rows.column(name) for name in self.columns.times if self.kind is TimeKind.INTEGER]
         numbers = [*self.numbers, *(edge(time).as_py() for time in times for edge in (pc.min, pc.max))]
-        return max(map(abs, numbers)) <= LAST_TIME and fraction_unit(min(numbers), max(numbers)) is not None
+        unit = fraction_unit(min(numbers), max(numbers), self.columns.unit)
+        return max(map(abs, numbers)) <= LAST_TIME and unit is not None
 
     def _filled(self, of_type: str, name: str) -> int:
         """The number of accepted events of a type in which an attribute is not null."""

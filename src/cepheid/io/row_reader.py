@@ -205,7 +205,7 @@ class _InputReader:
         if not finite or all(type(number) is int or float(number).is_integer() for number in finite):
             return None
         largest = max(map(abs, finite))
-        return fraction_unit(min(finite), max(finite)) if largest <= LAST_TIME else None
+        return fraction_unit(min(finite), max(finite), self.columns.unit) if largest <= LAST_TIME else None
 
     def _typed(self, rows: list[_Row]) -> list[_Row]:
         if self.item.type is not None:

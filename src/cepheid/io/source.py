@@ -190,7 +190,7 @@ class TableSource:
         require_distinct_names(table.schema, "the input")
         require_time_column(table.schema, columns)
         batch = one_batch(table)
-        unit = epoch_fractions([batch.column(name) for name in columns.times])
+        unit = epoch_fractions([batch.column(name) for name in columns.times], columns.unit)
         if unit is not None:
             batch = with_epochs(batch, columns.times, unit)
         times, types = ticks_of(batch.column(columns.time), columns.time), types_column(batch, columns)
@@ -262,7 +262,7 @@ class BatchSource:
             arriving = itertools.chain([first], self.arriving)
             names = [name for name in self.columns.times if name in first.schema.names]
             times = first.column(self.columns.time) if self.columns.time in names else pa.nulls(0)
-            unit = epoch_fractions([first.column(name) for name in names])
+            unit = epoch_fractions([first.column(name) for name in names], self.columns.unit)
             if unit is not None:
                 object.__setattr__(self, "schema", schema_with_epochs(self.schema, names))
                 object.__setattr__(self, "arriving", (with_epochs(batch, names, unit) for batch in arriving))

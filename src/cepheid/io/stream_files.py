@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ class StreamFiles:
     ) -> StreamFiles | None:
         """Settles the schema by the existing files; None if there is no event in them yet. `declared` holds the types
         that the queries declare, `schema` the columns that the user declares, such as `"ts long, price double"`."""
-        files = list(_event_files(path))
+        files, timed = list(_event_files(path)), replace(columns, unit=columns.unit or unit)
         names = {name for _, name in files}
         if not files:
             return None
@@ -64,12 +64,12 @@ class StreamFiles:
             )
         source: Source
         if isinstance(format, ColumnFormat):
-            source, raw = scan([_compatible(path, files, columns)], columns), False
+            source, raw = scan([_compatible(path, files, columns)], timed), False
             fields = {field.name: plain_type(field.type) for field in source.schema}
             if columns.type in fields and columns.event_type is None:
                 fields[columns.type] = pa.string()
         else:
-            source = open_files([Input(path, columns.event_type)], columns, declared)
+            source = open_files([Input(path, columns.event_type)], timed, declared)
             fields = _text_fields(source)
         known = {} if schema is None else parse_schema(schema)
         if not source.count and columns.time not in known:

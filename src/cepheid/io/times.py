@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
-from cepheid.events import COLUMN_UNITS, UNIT_WORDS, epoch_unit, timestamp
+from cepheid.events import COLUMN_UNITS, MICROSECONDS, UNIT_WORDS, epoch_unit, timestamp
 from cepheid.io.nested import value_of
 from cepheid.io.rejects import Malformed, shown_value
 
@@ -167,8 +167,10 @@ LAST_TIME = 2**61
 """Times lie between -2^61 and 2^61 ticks, so that no sum of a time and a window overflows."""
 
 
-def fraction_unit(first: float, last: float) -> str | None:
-    """The unit of times with fractions, if they are recognised as epochs in seconds or milliseconds."""
+def fraction_unit(first: float, last: float, declared: str | None = None) -> str | None:
+    """The unit of times with fractions: the declared one, or seconds or milliseconds if they are epochs in these."""
+    if declared is not None:
+        return declared if declared in MICROSECONDS else None
     unit = epoch_unit(math.floor(first), math.ceil(last))
     return unit if unit in ("s", "ms") else None
 

@@ -83,7 +83,9 @@ def event_type(values: Mapping[str, Any], column: str) -> str:
         return kind
     if kind is None or kind == "":
         raise Malformed(no_type(column))
-    raise Malformed(f"the event type {shown_value(kind)} is not a string")
+    if isinstance(kind, int | float) and not isinstance(kind, bool) and kind == kind // 1:
+        return str(int(kind))
+    raise Malformed(f"the event type {shown_value(kind)} is neither a string nor an integer")
 
 
 def typed_values(

@@ -20,12 +20,13 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from cepheid.binding import slip
 from cepheid.errors import InputProblem, shown
 from cepheid.events import MICROSECONDS, NANOSECONDS, UNTYPED, epoch_unit
 from cepheid.io.delta import delta_files, is_delta
 from cepheid.io.event_columns import require_time_column, schema_with_epochs
 from cepheid.io.files import ColumnFile, EventFile, FileSource, TextFile
-from cepheid.io.formats import format_of
+from cepheid.io.formats import format_of, known_format
 from cepheid.io.formats.columnar import stored_columns
 from cepheid.io.formats.csv import stored_csv
 from cepheid.io.frames import inputs_of
@@ -64,6 +65,8 @@ class CsvFiles:
 SparkEvents = DataFrame | Input | Sequence[Input] | Mapping[str, DataFrame | Input]
 SparkInput = SparkEvents | str | os.PathLike[str] | CsvFiles
 """A DataFrame, a DataFrame for each event type, a path or table of Parquet files, or CSV files with a schema."""
+_FIRST = 10_000
+"""The number of events whose types are compared with those that a query names."""
 TYPES = "\ue000type"
 """The column with the event type, if each type has its own DataFrame."""
 
@@ -118,6 +121,13 @@ class SparkSource:
     @classmethod
     def _stored(cls, name: str, session: SparkSession, columns: Columns) -> SparkSource:
         """Parquet files by their path, or a table."""
+        known = known_format(Path(name))
+        if known not in (None, "parquet"):
+            raise InputProblem(
+                f"`{shown(name, 200)}` is a file of the format {known}",
+                expected="Parquet files or a table, for a path that Spark reads",
+                hint='leave `session` out, read it with spark.read, or use cepheid.CsvFiles(path, "type string, ...")',
+            )
         is_path = "/" in name or name.lower().endswith(".parquet")
         source = cls.of(_read(name, session) if is_path else session.table(name), columns)
         names = source.frame.columns
@@ -135,20 +145,36 @@ class SparkSource:
 
     def for_query(self, query: Query, time_unit: str | None = None) -> SparkSource:
         """Adds the attributes of the types that the query names, and recognises the unit of time. A Spark job collects
-        the types of the events if the query has names that may be types or not (ruling 8), and another one the first
-        and the last time if the query needs the unit and the files have no statistics."""
-        source = self._with_unit(query) if time_unit is None and self.epoch_unit is None else self
+        the types of the first events, one those of all events if the query has names that may be types or not (ruling
+        8) or may have misspelt some, and another one the first and the last time if the query needs the unit and the
+        files have no statistics."""
+        time_unit = self.columns.unit or time_unit
+        if isinstance(self.time_type, T.FractionalType):
+            source = self._with_fractions(time_unit)
+        else:
+            source = self._with_unit(query) if time_unit is None and self.epoch_unit is None else self
         if source.attributes is not None:
             return source
         columns = {field.name: field.type for field in source.schema}
         if self.type_column is None:
             return replace(source, attributes={UNTYPED: columns})
-        named = self._distinct_types() if _asks_for_types(query) else [*types_named(query), UNTYPED]
-        return replace(source, attributes=dict.fromkeys(named, columns))
+        return replace(source, attributes=dict.fromkeys(source._known_types(query), columns))
+
+    def _known_types(self, query: Query) -> list[str]:
+        """The types of the events, or else those that the query names: the types of the first events decide whether a
+        job that reads all types is worth its time."""
+        named = types_named(query)
+        first = self._types.limit(_FIRST).groupBy("type").count().collect()
+        seen = _names_of([row.type for row in first])
+        if first and sum(row["count"] for row in first) < _FIRST:
+            return seen
+        others, missing = set(seen) - set(named) - {UNTYPED}, [name for name in named if name not in seen]
+        is_odd = bool(others) and (len(missing) == len(named) or any(slip(name, others) for name in missing))
+        if _asks_for_types(query) or is_odd:
+            return _names_of([row.type for row in self._types.distinct().collect()])
+        return [*named, UNTYPED]
 
     def _with_unit(self, query: Query) -> SparkSource:
-        if isinstance(self.time_type, T.FractionalType):
-            return self._with_fractions()
         needs_unit = any(duration.unit in MICROSECONDS for duration in durations(query))
         if not needs_unit or not isinstance(self.time_type, T.IntegralType):
             return self
@@ -159,14 +185,18 @@ class SparkSource:
             times = (row[0], row[1]) if row is not None and row[0] is not None else None
         return self if times is None else replace(self, epoch_unit=epoch_unit(*times))
 
-    def _with_fractions(self) -> SparkSource:
-        """Epochs with fractions as timestamps (ruling 1). Spark reads them, also from files."""
+    def _with_fractions(self, declared: str | None) -> SparkSource:
+        """Times with fractions as timestamps (ruling 1). Spark reads them, also from files."""
         times = [column(name) for name in self.columns.times]
         if any(not isinstance(self.frame.schema[name].dataType, T.NumericType) for name in self.columns.times):
             return self
         time = F.when(F.abs(times[0]) <= LAST_TIME, times[0].cast("double"))
         row = self.frame.agg(F.min(time), F.max(time), F.max(F.floor(time) != time)).first()
-        unit = fraction_unit(row[0], row[1]) if row is not None and row[2] else None
+        if row is None or row[0] is None:
+            return self
+        if not row[2]:
+            return self if declared is not None else replace(self, epoch_unit=epoch_unit(int(row[0]), int(row[1])))
+        unit = fraction_unit(row[0], row[1], declared)
         if unit is None:
             return self
         names = {
@@ -219,9 +249,13 @@ class SparkSource:
         end = ticks(column(self.columns.time), self.time_type)
         return reason.when(of > end, after_end(name, self.columns.time))
 
-    def _distinct_types(self) -> list[str]:
-        kinds = self.frame.select(column(self.columns.type).cast("string").alias("type")).distinct().collect()
-        return sorted({UNTYPED if row.type is None else row.type for row in kinds})
+    @property
+    def _types(self) -> DataFrame:
+        return self.frame.select(column(self.columns.type).cast("string").alias("type"))
+
+
+def _names_of(types: Sequence[str | None]) -> list[str]:
+    return sorted({UNTYPED if name is None else name for name in types})
 
 
 # --- files of the command line ----------------------------------------------------------------------------------------

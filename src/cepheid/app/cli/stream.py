@@ -21,6 +21,8 @@ from cepheid.engine.query_text import QueryText
 from cepheid.errors import CepheidError, InputProblem, shown
 
 if TYPE_CHECKING:
+    from cepheid.io.inputs import Columns
+    from cepheid.io.rejects import Reject
     from cepheid.spark.file_stream import FileStream, StreamPaths
     from cepheid.spark.stream import RunningStream, Trigger
 
@@ -148,13 +150,22 @@ def stream_command(
             output=OutputOptions(output_shape, detected_at, match_id, id_column),
             master=master,
         )
-        run_stream(opened, paths, item.name, Trigger(available_now, interval), signals, end_of_time=end_of_time)
+        run_stream(
+            opened,
+            paths,
+            item.name,
+            item.columns(events.columns),
+            Trigger(available_now, interval),
+            signals,
+            end_of_time=end_of_time,
+        )
 
 
 def run_stream(
     opened: FileStream | None,
     paths: StreamPaths,
     name: str,
+    columns: Columns,
     trigger: Trigger,
     signals: Signals,
     *,
@@ -167,7 +178,13 @@ def run_stream(
 
     console = Console(stderr=True, highlight=False)
     if opened is None:
-        report.say(console, f"there is no event in `{name}` yet: nothing was read or written")
+        rejects = list(_rejected(paths, columns))
+        what = "nothing was read or written"
+        if rejects:
+            what = f"{report.count(len(rejects), 'row')} would be rejected, and nothing was written"
+        report.say(console, f"there is no event in `{name}` yet: {what}")
+        for line in report.reject_lines(rejects, is_all=True):
+            report.say(console, line)
         return
     plan = opened.stream.plan
     for note in plan.notes():
@@ -189,6 +206,16 @@ def run_stream(
         return
     for line in _summary(running, trigger.available_now and end_of_time, paths):
         report.say(console, line)
+
+
+def _rejected(paths: StreamPaths, columns: Columns) -> Iterator[Reject]:
+    """The rows of a directory without events."""
+    from cepheid.io.files import open_files
+    from cepheid.io.formats import known_format
+    from cepheid.io.inputs import Input
+
+    if any(known_format(file) is not None for file in Path(paths.input).rglob("*")):
+        yield from open_files([Input(paths.input, columns.event_type)], columns).rejects()
 
 
 def _queries(files: list[str] | None, text: str | None, dialect: str) -> dict[str, QueryText]:
