@@ -55,6 +55,7 @@ def require_all_of_it(places: Places) -> None:
     assert not places.late.exists() and not places.rejects.exists()
 
 
+@pytest.mark.slow
 def test_a_stream_resumes_from_snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A start checks the files that RocksDB's snapshots name. Spark writes snapshots once a minute by default."""
     often = {"maintenanceInterval": "1s", "minDeltasForSnapshot": "2"}

@@ -76,6 +76,7 @@ def test_local_workers_of_another_environment_are_told_which_python_to_use(tmp_p
     assert second == f"  hint: set PYSPARK_PYTHON={sys.executable} before the session starts"
 
 
+@pytest.mark.slow
 def test_a_python_that_does_not_start(tmp_path: Path) -> None:
     lines = output_of(Path(sys.executable), tmp_path, 1, PYSPARK_PYTHON="/does/not/exist").splitlines()
     here = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -279,15 +280,18 @@ DAMAGE: dict[str, Damage] = {
 
 
 def test_a_damaged_or_incomplete_list_is_noticed(tmp_path: Path) -> None:
-    for number, (what, damage) in enumerate(DAMAGE.items()):
-        base = tmp_path / str(number)
-        base.mkdir()
-        damage(compacted(base))
+    spool, checkpoint, whole = compacted(tmp_path), tmp_path / "checkpoint", tmp_path / "whole"
+    shutil.copytree(checkpoint, whole)
+    opened(tmp_path)
+    for what, damage in DAMAGE.items():
+        damage(spool)
         with pytest.raises(InputProblem) as noticed:
-            opened(base)
+            opened(tmp_path)
         message = str(noticed.value)
-        assert str(base / "checkpoint/_cepheid") in message and "hint: " in message, (what, message)
+        assert str(checkpoint / "_cepheid") in message and "hint: " in message, (what, message)
         assert len(message.splitlines()[0]) < 600, (what, message)
+        shutil.rmtree(checkpoint)
+        shutil.copytree(whole, checkpoint)
 
 
 # --- cost -------------------------------------------------------------------------------------------------------------
