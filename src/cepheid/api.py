@@ -340,8 +340,9 @@ def explain(
 
     `level="query"` shows its meaning (the default without events), `"plan"` the plan for these events (the default with
     events), `"code"` the generated code. `"analyze"` runs the query and shows the counters of each operator beside the
-    estimates; on Spark, the row groups and rows of Parquet files that are read. `format` is `"text"`, `"svg"`,
-    `"html"`, `"mermaid"` or `"dot"`; notebooks show the picture. `match` describes the other options."""
+    estimates; of a Spark DataFrame without matches, also how far the events got; of Parquet files on Spark, the row
+    groups and rows that are read. `format` is `"text"`, `"svg"`, `"html"`, `"mermaid"` or `"dot"`; notebooks show the
+    picture. `match` describes the other options."""
     if isinstance(query, Mapping):
         if events is None:
             raise InputProblem("the plan of several queries depends on the events", expected="events")
@@ -361,8 +362,11 @@ def explain(
     if session is not None or is_spark(events):
         is_analyzed = level == "analyze"
         batch = _spark_batch(query, parsed, events, columns, run_options, session, on_workers=is_analyzed)
+        counted = _spark_analysis(batch) if is_analyzed and batch.source.files is None else None
         notes = _spark_notes(batch, is_analyzed) if is_analyzed or (level == "plan" and format == "text") else []
-        found = _explained(batch.prepared, "plan" if is_analyzed else level, format)
+        if counted is not None and not counted.counters["matches"]:
+            notes += no_match_lines(batch.prepared.query, batch.prepared.plan, counted)
+        found = _explained(batch.prepared, "plan" if is_analyzed else level, format, counted)
         if not notes or not isinstance(found, Explained):
             return found
         return Explained.of(found + "".join(["on spark:\n", *(f"  {note}\n" for note in notes)]), found.description)
@@ -438,7 +442,13 @@ def _spark_batch(
 def _spark_notes(batch: SparkBatch, is_analyzed: bool) -> list[str]:
     from cepheid.spark.description import analyzed, notes  # lazily: Spark takes seconds to load
 
-    return analyzed(batch) if is_analyzed else notes(batch)
+    return analyzed(batch) if is_analyzed and batch.source.files is not None else notes(batch)
+
+
+def _spark_analysis(batch: SparkBatch) -> Analysis:
+    from cepheid.spark.analysis import analysis
+
+    return analysis(batch)
 
 
 def _prepared(source_text: str | Query, query: Query, source: SourceDescription, options: RunOptions) -> Prepared:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -28,8 +29,23 @@ def test_statistics_of_a_dataframe(spark: SparkSession) -> None:
     assert "ns for each event" in shown and "evaluators that lost" in shown
     found = cepheid.match(QUERY, frame, stats=stats).count()
     assert found == cepheid.match(QUERY, table, output="positions").num_rows
-    with pytest.raises(NotAvailable, match="what workers read of files"):
-        cepheid.explain(QUERY, frame, level="analyze")
+
+
+@pytest.mark.parametrize(
+    "where", ["[k] AND b.ts - a.ts > 1000", "a.k > b.k + 100", "a.k = b.k AND a.k > 90", "[k] AND a.k > 2"]
+)
+def test_analyze_counts_what_the_tasks_did(spark: SparkSession, where: str) -> None:
+    """As outside Spark, and without a match it says how far the events got."""
+    table = pa.table({"type": ["A", "B", "C"] * 30, "ts": range(90), "k": [i % 7 for i in range(90)], "a.b": [1] * 90})
+    query = f"EVENT SEQ(A a, B b) WHERE {where} WITHIN 30"
+    shown = cepheid.explain(query, spark.createDataFrame(table), level="analyze")
+    counted = [
+        line for line in cepheid.explain(query, table, level="analyze").split("what it did")[1].splitlines() if line
+    ]
+    assert [line for line in counted if "peak" not in line and line not in shown] == []
+    assert ("no match: 90 events" in shown) == (cepheid.match(query, table).num_rows == 0)
+    with pytest.raises(NotAvailable, match="level `analyze`"):
+        cepheid.explain(f"P: {query}\nQ: EVENT SEQ(P p, C c) WITHIN 9", spark.createDataFrame(table), level="analyze")
 
 
 def test_statistics_of_nothing(spark: SparkSession) -> None:

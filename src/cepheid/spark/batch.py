@@ -136,10 +136,10 @@ class SparkBatch:
         divided = spread(self.prepared)
         if not isinstance(divided, Keyed) or not divided.computed or self.source.files is not None:
             return divided
-        is_known = all(column is not None for column in self._key_columns(divided))
+        is_known = all(column is not None for column in self.key_columns(divided))
         return divided if is_known else slices(self.prepared.plan)
 
-    def _key_columns(self, key: Keyed) -> list[Column | None]:
+    def key_columns(self, key: Keyed) -> list[Column | None]:
         of = self._event_columns
         return [of.computed(key.computed[n]) if n in key.computed else of.value(n) for n in key.attributes]
 
@@ -167,7 +167,7 @@ class SparkBatch:
             return replace(self, steps=steps_of(self.prepared, self.source)) if wanted else self
         if option is None and self.tasks.one_reads(files):
             return self
-        names = self._names_of_whole() if self.is_merged else self._names(gatherer_for(self._shipped))
+        names = self.names_of_whole() if self.is_merged else self._names(gatherer_for(self.shipped))
         others = {self.source.columns.type, *self.source.columns.times}
         read = self._reading(files, [])
         columns = len({*names, *read.needed} - others)
@@ -193,9 +193,9 @@ class SparkBatch:
     def counted(self) -> ReadCounts | None:
         """Reads what the matches are found in, and counts it; None where Spark reads it."""
         files = self.source.files
-        if files is None or self.is_whole or self._is_fed:
+        if files is None or self.is_whole or self.is_fed:
             return None
-        names = self._names_of_whole() if self.is_merged else self._names(gatherer_for(self._shipped))
+        names = self.names_of_whole() if self.is_merged else self._names(gatherer_for(self.shipped))
         return self._counted(self._reading(files, names), with_events=False)[1]
 
     def matches(self) -> DataFrame:
@@ -207,7 +207,7 @@ class SparkBatch:
             events, whole = self._by_rows()
             partials = _mapped(events, SummaryTask(whole), from_arrow_schema(SummaryTask(whole).schema))
             return merged(partials).mapInArrow(MergeTask(whole), self._declared(whole))
-        events, task = self._whole() if self.is_whole else self._by_rows() if self._is_fed else self._divided()
+        events, task = self._whole() if self.is_whole else self._by_rows() if self.is_fed else self._divided()
         matches, limit = _mapped(events, task, self._declared(task)), self.prepared.query.limit
         if limit is None or isinstance(task, WholeTask):
             return matches
@@ -227,8 +227,8 @@ class SparkBatch:
         files = self.source.files
         if files is None or not isinstance(files.reader, CsvReader):
             return self.source.frame.withColumn(REASON, self.source.reject_reason).filter(column(REASON).isNotNull())
-        reads_rows = self.is_whole or self._is_fed or self.is_merged
-        names = self._names_of_whole() if reads_rows else self._names(gatherer_for(self._shipped))
+        reads_rows = self.is_whole or self.is_fed or self.is_merged
+        names = self.names_of_whole() if reads_rows else self._names(gatherer_for(self.shipped))
         read = self._reading(files, names)
         task = CsvRejects(files.reader, read.shares, tuple(read.needed), self.source.columns, REASON)
         return self._by_shares(read).mapInArrow(task, f"{PATH} string, {LINE} string, {REASON} string")
@@ -267,7 +267,7 @@ class SparkBatch:
             return True
         if prepared.query.summarizes:
             return isinstance(self.distribution, Undivided)
-        if self._is_fed:
+        if self.is_fed:
             return isinstance(self.distribution, Undivided) or prepared.query.limit is not None
         if not self.as_text or self._types_are_in_column:
             return False
@@ -279,7 +279,7 @@ class SparkBatch:
         return self.prepared.query.summarizes and not self.is_whole
 
     def _whole(self) -> tuple[DataFrame, WholeTask]:
-        task = WholeTask(self._shipped, self.source.local, self.as_text)
+        task = WholeTask(self.shipped, self.source.local, self.as_text)
         if self.source.local is not None:
             return self.session.range(1, numPartitions=1), task
         frame = self._rows().filter(self.source.reject_reason.isNull())
@@ -289,13 +289,13 @@ class SparkBatch:
         return self.tasks.in_one(frame), task
 
     @property
-    def _is_fed(self) -> bool:
+    def is_fed(self) -> bool:
         """Whether other queries feed the query."""
         return self.prepared.graph is not None
 
     def _by_rows(self) -> tuple[DataFrame, WholeTask]:
         """Each task evaluates the whole graph, or summarises its matches, over some keys or a slice of time."""
-        names, task = self._names_of_whole(), WholeTask(self._shipped, None, self.as_text)
+        names, task = self.names_of_whole(), WholeTask(self.shipped, None, self.as_text)
         if self.source.files is not None:
             return self._from_files(self.source.files, names, task)
         carried = [*map(column, names), F.monotonically_increasing_id().alias(POSITION)]
@@ -308,16 +308,16 @@ class SparkBatch:
         if files is None or not isinstance(files.reader, CsvReader):
             return self.source.frame
         read = self._reading(files, [])
-        task = CsvRows(files.reader, read.shares, tuple(self._names_of_whole()))
+        task = CsvRows(files.reader, read.shares, tuple(self.names_of_whole()))
         return self._by_shares(read).mapInArrow(task, self.source.frame.schema)
 
-    def _names_of_whole(self) -> list[str]:
+    def names_of_whole(self) -> list[str]:
         """The columns that the oracle, or the queries of a graph, and the output read."""
         if not self.is_whole:
             summarizes = self.prepared.query.summarizes
-            shown = Summary.of(self.prepared.query).attributes if summarizes else gatherer_for(self._shipped).needed()
+            shown = Summary.of(self.prepared.query).attributes if summarizes else gatherer_for(self.shipped).needed()
             read = columns_read([*self.prepared.plan.attributes, *shown], self.prepared.input.schema)
-            if self._is_fed:
+            if self.is_fed:
                 read = list(Wiring.of(self.prepared, read, self.source.schema).input_columns)
             keys = self.distribution.attributes if isinstance(self.distribution, Keyed) else ()
             own = [self.source.columns.type, *self.source.columns.times, *keys]
@@ -331,19 +331,19 @@ class SparkBatch:
         return columns_read([columns.type, *columns.times, *partition_attributes(query), *names], schema)
 
     @property
-    def _shipped(self) -> Prepared:
+    def shipped(self) -> Prepared:
         """For the workers, each of which makes the kernel itself."""
         return self.prepared.without_kernels()
 
     # --- many tasks ---------------------------------------------------------------------------------------------------
 
     def _divided(self) -> tuple[DataFrame, KernelTask]:
-        gatherer, plan = gatherer_for(self._shipped), self.prepared.plan
+        gatherer, plan = gatherer_for(self.shipped), self.prepared.plan
         files = self.source.files
         mask = self._event_columns.mask(plan) if files is None else None
         is_masked = files is not None or mask is not None
         types = ImpliedTypes.of(self.prepared, self.source.type_column) if self._types_are_in_column else None
-        task = KernelTask(self._shipped, gatherer, types if is_masked else None)
+        task = KernelTask(self.shipped, gatherer, types if is_masked else None)
         names = [name for name in self._names(gatherer) if task.types is None or name != task.types.column]
         if files is not None:
             return self._from_files(files, names, task)
@@ -384,7 +384,7 @@ class SparkBatch:
         """The events that can be part of a match, by tests of single events."""
         plan = self.prepared.plan
         conditions = [self.source.reject_reason.isNull()]
-        if self._is_fed:
+        if self.is_fed:
             types, type_column = input_types(self.prepared), self.source.type_column
             matters = None if types is None or type_column is None else column(type_column).isin(*types)
         else:
@@ -404,7 +404,7 @@ class SparkBatch:
         count = self.tasks.count
         match self.distribution:
             case Keyed() as key if count > 1:
-                return frame.repartition(count, *(c for c in self._key_columns(key) if c is not None)), None
+                return frame.repartition(count, *(c for c in self.key_columns(key) if c is not None)), None
             case Sliced() as wanted if count > 1:
                 slices = self._slices(wanted, count)
                 if slices is not None:
@@ -439,7 +439,7 @@ class SparkBatch:
         masked: bool = True,
     ) -> ReadTask:
         return ReadTask(
-            plan=None if self._is_fed else self.prepared.plan,
+            plan=None if self.is_fed else self.prepared.plan,
             columns=self.source.columns,
             schema=self.source.schema,
             names=tuple(names),
@@ -450,7 +450,7 @@ class SparkBatch:
             slices=slices,
             numbered=masked and self.prepared.query.limit is not None,
             masked=masked,
-            types=input_types(self.prepared) if self._is_fed else None,
+            types=input_types(self.prepared) if self.is_fed else None,
             typed=self.source.drops_untyped,
             within=None if self.steps is None else self.steps.within,
             near_key=None if self.steps is None else self.steps.key,
