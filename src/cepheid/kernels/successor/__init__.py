@@ -23,6 +23,7 @@ from cepheid.kernels.successor.conditions import waits_for
 from cepheid.kernels.successor.evaluator import kernel
 from cepheid.kernels.successor.failures import OPTIONS as FAILURE_OPTIONS
 from cepheid.kernels.successor.operators import (
+    Exception_,
     Iteration,
     Operator,
     Waiting,
@@ -162,6 +163,8 @@ def _growing(root: Operator, has_durations: bool) -> Iterator[str]:
         if isinstance(op, Waiting) and lifetime(op, has_durations) is None:
             held = waits_for(op).text
             yield f"every {held} that waits for {op.awaited.text} in {op.text}"
+        elif isinstance(op, Exception_) and has_durations and lifetime(op, has_durations) is None:
+            yield f"every {op.cancel.text}, since {op.item.text} may have started long before it ends"
 
 
 def cost(plan: Plan, stats: Stats) -> float:

@@ -401,6 +401,10 @@ class _Evaluator(Output):
             w(f"least = lowest({table.name}, {table.size}, 0, {table.top}, END, least)")
             return
         assert isinstance(op, Exception_)
+        if self.plan.has_durations:
+            # An event to come may have started before this moment.
+            ticks = lifetime(op, True)
+            w("least = -NEVER" if ticks is None else f"least = moment - {self._constant(ticks)}")
         for table, start in self._records(op.item):
             at = table.offset(STARTS)
             w(f"least = lowest_waiting({table.name}, {table.size}, {start}, {table.top}, {at}, least)")
