@@ -123,7 +123,8 @@ class LanguageParser:
         after one."""
         hidden = {"NAME"} if "STRING" in terminals else set()
         hidden |= {"_NOT", "UNIT"} if "COMPARE" in terminals else set() if "PLUS" in terminals else {"MINUS"}
-        described = {self._words.get(name, f"`{self._keyword(name)}`") for name in terminals if name not in hidden}
+        words = self._words if "NUMBER" in terminals else {**self._words, "_NULL": "`NULL`"}
+        described = {words.get(name, f"`{self._keyword(name)}`") for name in terminals if name not in hidden}
         phrases = sorted(described, key=lambda phrase: (phrase.startswith("`"), phrase))
         if not phrases:
             return None

@@ -80,7 +80,7 @@ _EITHER: /\|\|?|∨/
 _BOTH: /\\?&&?|∧/
 _WITHOUT: /[!~¬]/
 _ANY.3: /any(?=\s*\()/i
-_SAME.3: /same(?=\s+(?!(?:and|or|is|in|not|like|contains)\b)[^\W\d])/i
+_SAME.3: /same(?=\s+(?!(?:and|or|is|in|not|like|contains)\b)(?:`|[^\W\d]))/i
 _ADDRESS.3: /address\b/i
 """
     + rf"""
