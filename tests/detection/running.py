@@ -109,6 +109,12 @@ def drawn_query(rng: random.Random) -> str:
     return f"complex Q on {on}\nevent {event}{where}"
 
 
+KEYED = (
+    "complex Q on A as a, B as b event seq(a, b; 8) where a.id = b.id",
+    "complex Q on A as a, B as b, C as c event and(a, b, !c; 6) where a.id = b.id and b.id = c.id",
+    "complex Q on A as a, B as b, C as c event seq(a, !b, c; 9) where a.id = b.id and a.id = c.id and b.ts > 3",
+    "complex Q on A as a, B as b, C as c event and(seq(a, b; 6), c; 9) where a.id = c.id and a.id = b.id",
+)
 COUNTING = (
     "complex Q on A as a, B as b event seq(count(a; 12) > 2, count(b; 12) > 1; 20)",
     "complex Q on A as a, B as b event seq(count(distinct a.id; 12) >= 1.5 group by a.id, b; 8) where a.id > 1",
@@ -129,4 +135,5 @@ NAMED = (
     "complex Q on X as x, B as b event seq(x, b; 6) where x.key = b.id",
     "complex Q on A as x, A as y, B as b event seq(x, y, b; 8) where x.id = y.id",
     *COUNTING,
+    *KEYED,
 )

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from detection.running import COUNTING, NAMED, World, drawn_query, drawn_table, rows
+from detection.running import COUNTING, KEYED, NAMED, World, drawn_query, drawn_table, rows
 
+import cepheid
 from cepheid.acquire.plans import all_plans, is_naive, naive, plan_text
 from cepheid.acquire.requests import Request
 from cepheid.api import detection
@@ -45,11 +46,11 @@ def test_every_plan_gives_the_matches_of_the_oracle(seed: int) -> None:
         assert not is_naive(plan) or running.counts.events >= len(expected) ** 0.25
 
 
-@pytest.mark.parametrize("number", range(len(COUNTING)))
-def test_every_plan_counts_what_the_oracle_counts(number: int) -> None:
+@pytest.mark.parametrize("number", range(len(COUNTING + KEYED)))
+def test_every_plan_of_counts_and_of_keys_finds_what_the_oracle_finds(number: int) -> None:
     """Counts change with each further event, so they wait for all events in their windows."""
     rng = random.Random(number)
-    world = World.of(COUNTING[number], drawn_table(rng, 40, 100))
+    world = World.of((*COUNTING, *KEYED)[number], drawn_table(rng, 40, 100))
     expected = world.expected()
     for plan in all_plans(world.tree.root):
         logs = world.logs()
@@ -135,6 +136,34 @@ def test_rare_events_first_move_few_events() -> None:
         counts[plan_text(world.tree.root, plan)] = running.counts.events
     assert counts["a, b"] == 8_040
     assert 40 + 200 < counts["a → b"] < 40 + 500
+
+
+def test_pulls_have_the_keys_of_what_is_known() -> None:
+    """Of 50 keys, those of the rare events are asked for, several in one pull, and no event is fetched twice."""
+    rng = random.Random(9)
+    times = {"A": sorted(rng.sample(range(100_000), 40)), "B": sorted(rng.sample(range(100_000), 20_000))}
+    drawn_rows = sorted((time, kind, rng.randint(1, 50)) for kind, own in times.items() for time in own)
+    table = pa.table(
+        {"type": [r[1] for r in drawn_rows], "ts": [r[0] for r in drawn_rows], "id": [r[2] for r in drawn_rows]}
+    )
+    moved = {}
+    for where in ("where a.id = b.id", "where a.id + 0 = b.id + 0"):
+        world = World.of(f"complex Q on A as a, B as b event and(a, b; 500) {where}", table)
+        (plan,) = [p for p in all_plans(world.tree.root) if plan_text(world.tree.root, p) == "a → b"]
+        logs = world.logs()
+        running = Acquisition(world.program(plan, logs))
+        assert rows(replay(running, logs)) == rows(cepheid.match(world.text, table))
+        assert running.counts.repeated == 0
+        moved[where] = running.counts.events, running.counts.requests
+    chosen = detection(
+        "complex Q on A as a, B as b event and(a, b; 500) where a.id = b.id", {"all": table}, DEFAULT_COLUMNS
+    )
+    (by_key, requests), (all_events, others) = moved.values()
+    modelled = chosen.choice.chosen.cost * 100_000
+    assert plan_text(chosen.program.tree.root, chosen.program.plan) == "a → b"
+    assert abs(modelled - by_key) < 0.15 * by_key
+    assert by_key < 0.1 * all_events
+    assert requests <= 2 * others + 80
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------

@@ -33,6 +33,8 @@ class StreamModel:
     """How long a source keeps its events."""
     bytes: float = 0.0
     """The size of an event."""
+    distinct: Mapping[str, int] = field(default_factory=dict)
+    """How many different values attributes have."""
 
 
 class Activity(NamedTuple):
@@ -86,7 +88,12 @@ class CostModel(ABC):
             parts = [self.first(operator, index, active) for index in operator.units[unit]]
         else:
             parts = [self.later(operator, index, before, active) for index in operator.units[unit]]
+            parts = [self.keyed(operator, unit, before, part) for part in parts]
         return parts[0] if len(parts) == 1 else self.united(parts)
+
+    def keyed(self, operator: Operator, unit: int, before: int, active: Activity) -> Activity:
+        """When a unit is active if its events are asked for by the keys of those before it."""
+        return active
 
     def leaf_cost(self, leaf: Primitive, active: Activity) -> float:
         """The events that are sent for this leaf alone: others fetch their share independently."""
@@ -199,6 +206,17 @@ class CoverageModel(CostModel):
     def later(self, operator: Operator, index: int, before: int, active: Activity) -> Activity:
         reached = self.coverage(operator, before)
         return reached if active == CONTINUOUS else both(reached, self.first(operator, index, active))
+
+    def keyed(self, operator: Operator, unit: int, before: int, active: Activity) -> Activity:
+        """The share of time for each key. Partial detections of one key are as many fewer as there are keys, which are
+        taken as equally frequent (CED §5.2)."""
+        (first, *others), leaf = operator.units[unit], unit_node(operator, unit)
+        known = {index for one in bits(before & ~operator.negated_units) for index in operator.units[one]}
+        names = [name for own, other, name in operator.equal if own == first and other in known]
+        if others or not names or not isinstance(leaf, Primitive) or active.fraction >= 1.0:
+            return active
+        keys = self.streams[leaf.stream].distinct.get(names[0], 1)
+        return Activity(1.0 - (1.0 - active.fraction) ** (1.0 / keys), active.entering)
 
     def united(self, parts: list[Activity]) -> Activity:
         missed = math.prod(1.0 - part.fraction for part in parts)

@@ -10,6 +10,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from cepheid.acquire.keyed import Key
+
+RequestKey = tuple[str, tuple[Key, ...]]
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -27,6 +31,8 @@ class Request:
     it."""
     columns: tuple[str, ...] | None = None
     """The columns to send; None: all."""
+    key: RequestKey | None = None
+    """An attribute and values: the source sends the events that have one of them. None: all events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,8 @@ class Answer:
     complete: int
     retained: int
     events: pa.RecordBatch
+    keys: tuple[Key, ...] | None = None
+    """The keys of the request: of the others, the answer says nothing."""
 
 
 @dataclass(frozen=True, slots=True)

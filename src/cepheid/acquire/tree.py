@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from cepheid.errors import NotAvailable
 from cepheid.events import Clock
-from cepheid.expr import Same, variables
+from cepheid.expr import Attr, Compare, Same, variables
 from cepheid.pattern import (
     Conj,
     DerivedStream,
@@ -56,6 +56,8 @@ class Operator:
     """The window in ticks. An `or` has none."""
     negated: tuple[bool, ...] = ()
     threshold: Threshold | None = None
+    equal: tuple[tuple[int, int, str], ...] = ()
+    """Operands whose attribute equals one of another operand: both, and the attribute of the first."""
 
     units: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
     """The operands that a plan places together: those of one stream, since its events are fetched once."""
@@ -176,13 +178,25 @@ class _Building:
             return Operator(name, Kind.OR, tuple(below), None, negated)
         window = None if pattern.window is None else math.floor(self.clock.ticks(pattern.window))
         kind = Kind.SEQ if isinstance(pattern, Seq) else Kind.AND
-        return Operator(name, kind, tuple(below), window, negated)
+        return Operator(name, kind, tuple(below), window, negated, None, tuple(_equalities(items, below, query)))
 
     def count(self, query: Query, threshold: Threshold, name: str) -> Operator:
         self.parts[name] = Part(query, query.pattern)
         below = self.node(query.pattern, query, f"{name}.{_label(query.pattern, 0)}")
         window = math.floor(self.clock.ticks(threshold.window))
         return Operator(name, Kind.COUNT, (below,), window, (), threshold)
+
+
+def _equalities(items: list[Pattern], below: list[Node], query: Query) -> Iterator[tuple[int, int, str]]:
+    """The equalities between operands that are events of sources."""
+    found = {item.var: i for i, item in enumerate(items) if isinstance(item, EventClass)}
+    at = {var: i for var, i in found.items() if isinstance(below[i], Primitive)}
+    for predicate in query.where:
+        match predicate:
+            case Compare(op="=", left=Attr() as left, right=Attr() as right) if left.var != right.var:
+                if left.var in at and right.var in at:
+                    yield at[left.var], at[right.var], left.name
+                    yield at[right.var], at[left.var], right.name
 
 
 def _label(pattern: Pattern, index: int) -> str:

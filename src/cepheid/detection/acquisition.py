@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid.acquire.drift import Observed
-from cepheid.acquire.intervals import BEGINNING, END, NEVER, Interval, IntervalSet, Numbers
+from cepheid.acquire.intervals import BEGINNING, END, NEVER, IntervalSet, Numbers
+from cepheid.acquire.keyed import NOTHING, KeyedSet, pulls, shape
 from cepheid.acquire.plans import Plan
 from cepheid.acquire.requests import Answer, Gap, Request
 from cepheid.acquire.tree import (
@@ -45,7 +46,7 @@ from cepheid.engine.prepare import Prepared, RunOptions, prepare
 from cepheid.engine.run import output_schema, run
 from cepheid.errors import InputProblem, listing
 from cepheid.io.event_columns import ticks_of
-from cepheid.io.event_log import Traffic
+from cepheid.io.event_log import Traffic, keys_of
 from cepheid.io.rows import in_ticks
 from cepheid.pattern import Query
 
@@ -69,6 +70,8 @@ class Program(NamedTuple):
     """The conditions that sources apply themselves."""
     columns: tuple[str, ...] | None
     """The columns that sources send; None: all."""
+    keys: Mapping[str, str]
+    """The streams that are asked for by the values of an attribute, and the attribute."""
     trail: int
     """How long after the end of a match an event may come that spoils it."""
 
@@ -93,7 +96,7 @@ class Program(NamedTuple):
         trail = _trail(root)
         reach = None if length is None else length + trail + max(_windows(root), default=0) + 1
         columns = columns_of(prepared.written, asked.columns)
-        return cls(tree, plan, prepared, stages, asked, sources, reach, filters_of(tree), columns, trail)
+        return cls(tree, plan, prepared, stages, asked, sources, reach, filters_of(tree), columns, _keys(stages), trail)
 
 
 def bound_tree(query: Query, asked: Asked, options: RunOptions) -> tuple[Prepared, EventTree]:
@@ -101,6 +104,17 @@ def bound_tree(query: Query, asked: Asked, options: RunOptions) -> tuple[Prepare
     prepared = prepare(query, asked, options)
     require_acquirable(prepared.written)
     return prepared, tree_of(prepared.written, prepared.clock)
+
+
+def _keys(stages: Sequence[Stage]) -> dict[str, str]:
+    """The attribute by which each stream is asked for."""
+    found: dict[str, str] = {}
+    for stage in stages:
+        for index, test in stage.keys.items():
+            item = stage.operator.items[index]
+            assert isinstance(item, Primitive)
+            found[item.stream] = test.attribute
+    return found
 
 
 def _windows(root: Node) -> list[int]:
@@ -120,16 +134,16 @@ def _trail(root: Node) -> int:
 class Channel:
     """What is known of one stream of one source."""
 
-    asked: IntervalSet = NEVER
-    covered: IntervalSet = NEVER
-    lost: IntervalSet = NEVER
+    asked: KeyedSet = NOTHING
+    covered: KeyedSet = NOTHING
+    lost: KeyedSet = NOTHING
     """Gaps."""
     complete: int = BEGINNING
     """The latest time up to which the source has said to have all its events."""
     observed: Observed = field(default_factory=Observed)
 
     @property
-    def answered(self) -> IntervalSet:
+    def answered(self) -> KeyedSet:
         return self.covered | self.lost
 
 
@@ -163,9 +177,9 @@ class Acquisition:
             (source, stream): Channel() for stream in streams(program.tree.root) for source in program.sources[stream]
         }
         self.known: dict[str, list[pa.RecordBatch]] = {stream: [] for stream in streams(program.tree.root)}
-        self.wanted: dict[str, IntervalSet] = {stream: NEVER for stream in streams(program.tree.root)}
-        self.activated: dict[tuple[str, int], dict[int, IntervalSet]] = {
-            (stage.operator.name, stage.before): {i: NEVER for u in stage.step for i in stage.operator.units[u]}
+        self.wanted: dict[str, KeyedSet] = {stream: NOTHING for stream in streams(program.tree.root)}
+        self.activated: dict[tuple[str, int], dict[int, KeyedSet]] = {
+            (stage.operator.name, stage.before): {i: NOTHING for u in stage.step for i in stage.operator.units[u]}
             for stage in program.stages
         }
         self.emitted: Counter[str] = Counter()
@@ -202,14 +216,20 @@ class Acquisition:
     def give_up(self, request: Request, reason: str) -> Round:
         """Takes a request as unanswerable: what it did not cover is a gap."""
         channel = self.channels[request.source, request.stream]
-        missing = IntervalSet(((request.begin, request.end),)) - channel.answered
+        missing = self._missing(request)
         channel.lost |= missing
-        return self._round({}, [Gap(request.source, request.stream, *part, reason) for part in missing.intervals])
+        intervals = missing.flattened.intervals
+        return self._round({}, [Gap(request.source, request.stream, *part, reason) for part in intervals])
 
     def unanswered(self, request: Request) -> IntervalSet:
         """What a request has not been answered yet."""
+        return self._missing(request).flattened
+
+    def _missing(self, request: Request) -> KeyedSet:
+        """What is still asked for: what is forgotten needs no answer any more."""
         channel = self.channels[request.source, request.stream]
-        return IntervalSet(((request.begin, request.end),)) - channel.answered
+        asked = shape(request.begin, request.end, keys_of(request))
+        return asked - (asked - channel.asked) - channel.answered
 
     def _accepted(self, answer: Answer, gaps: list[Gap]) -> pa.RecordBatch | None:
         """The events of an answer that are new, in the columns of the base."""
@@ -225,19 +245,22 @@ class Acquisition:
                 f"`{answer.source}` sends an event of `{answer.stream}` outside of the interval that it answers",
                 expected=f"times from {answer.begin} to {answer.complete}",
             )
-        is_new = ~channel.covered.holds(times) & channel.asked.holds(times)
+        attribute = self.program.keys.get(answer.stream)
+        keys = None if attribute is None else events.column(attribute).to_pylist()
+        answered = shape(answer.begin, answer.complete, answer.keys)
+        answered = answered - (answered - channel.asked)  # no more than what was asked for
+        is_new = ~channel.covered.holds(times, keys) & answered.holds(times, keys)
         self.counts.repeated += int(len(times) - is_new.sum())
-        interval = IntervalSet(((answer.begin, answer.complete),)) if answer.begin <= answer.complete else NEVER
-        interval &= channel.asked
         if answer.begin > BEGINNING and answer.complete < END:
+            new = answered - channel.covered
             channel.observed.events += int(is_new.sum())
-            channel.observed.ticks += (interval - channel.covered).length
+            channel.observed.ticks += new.whole.length + sum(times.length for times in new.parts.values())
         if answer.retained > answer.begin and answer.begin > BEGINNING:
-            dropped = IntervalSet(((answer.begin, min(answer.retained - 1, answer.complete)),)) - channel.answered
+            dropped = shape(answer.begin, min(answer.retained - 1, answer.complete), answer.keys) - channel.answered
             channel.lost |= dropped
             reason = "the source has dropped these events"
-            gaps += [Gap(answer.source, answer.stream, *part, reason) for part in dropped.intervals]
-        channel.covered |= interval - channel.lost
+            gaps += [Gap(answer.source, answer.stream, *part, reason) for part in dropped.flattened.intervals]
+        channel.covered |= answered - channel.lost
         channel.complete = max(channel.complete, answer.complete)
         return events if is_new.all() else events.filter(pa.array(is_new))
 
@@ -280,8 +303,8 @@ class Acquisition:
 
     def _want(self) -> int:
         """Computes what is wanted of each stream. Returns the frontier."""
-        self.wanted = {stream: NEVER for stream in self.wanted}
-        everything = IntervalSet(((self.begin, END),))
+        self.wanted = {stream: NOTHING for stream in self.wanted}
+        everything = KeyedSet(IntervalSet(((self.begin, END),)))
         return self._visit(self.program.tree.root, self.program.plan, everything, END)
 
     # --- activation ---------------------------------------------------------------------------------------------------
@@ -302,13 +325,14 @@ class Acquisition:
         events = self._events(stage.reads, low, high)
         if events.num_rows:
             certain = self._certain(stage.excludes)
-            for index, active in stage.activated(self.program.asked.table(events), certain).items():
+            activated = stage.activated(self.program.asked.table(events), certain)
+            for index, active in activated.items():
                 found[index] |= active
 
-    def _visit(self, node: Node, plan: Plan, active: IntervalSet, final: int) -> int:
+    def _visit(self, node: Node, plan: Plan, active: KeyedSet, final: int) -> int:
         """Adds the intervals of a node's streams to what is wanted. `active` has the times at which its occurrences
-        are of interest, of which those before `final` do not change any more. Returns the time up to which everything
-        that was and will be asked for has been answered."""
+        are of interest, of a stream by key, of which those before `final` do not change any more. Returns the time up
+        to which everything that was and will be asked for has been answered."""
         if isinstance(node, Primitive):
             self.wanted[node.stream] |= active
             missing = (active - self._answered(node.stream)).first
@@ -318,9 +342,10 @@ class Acquisition:
         for number, step in enumerate(plan.steps):
             for unit in step:
                 for index in node.units[unit]:
-                    own, limit = _operand(node, index, active, final)
+                    times, limit = _operand(node, index, active.whole, final)
+                    own = KeyedSet(times)
                     if number:
-                        own &= self.activated[node.name, before][index]
+                        own = self.activated[node.name, before][index].within(times)
                         limit = min(limit, _earlier(known, node.window))
                     reached = self._visit(node.items[index], plan.below[unit], own, limit)
                     settled = min(settled, reached)
@@ -328,7 +353,7 @@ class Acquisition:
             before |= sum(1 << unit for unit in step)
         return settled
 
-    def _answered(self, stream: str) -> IntervalSet:
+    def _answered(self, stream: str) -> KeyedSet:
         """Where all sources of a stream have answered."""
         channels = [self.channels[source, stream] for source in self.program.sources[stream]]
         found = channels[0].answered
@@ -344,12 +369,16 @@ class Acquisition:
         """Asks for what is wanted and was not asked for."""
         found = []
         for (source, stream), channel in self.channels.items():
-            for begin, end in (self.wanted[stream] - channel.asked).intervals:
+            condition, attribute = self.program.filters.get(stream), self.program.keys.get(stream)
+            for pull in pulls(self.wanted[stream] - channel.asked, channel.asked):
                 self._number += 1
-                follow = end > channel.complete
-                condition = self.program.filters.get(stream)
-                found.append(Request(self._number, source, stream, begin, end, follow, condition, self.program.columns))
-            channel.asked |= self.wanted[stream]
+                follow = pull.end > channel.complete
+                key = None if pull.keys is None or attribute is None else (attribute, pull.keys)
+                columns = self.program.columns
+                found.append(
+                    Request(self._number, source, stream, pull.begin, pull.end, follow, condition, columns, key)
+                )
+                channel.asked |= pull.asked
         self.counts.requests += len(found)
         return found
 
@@ -390,7 +419,7 @@ class Acquisition:
         lost = NEVER
         for (_, stream), channel in self.channels.items():
             if stream in self._spoiling:
-                lost |= channel.lost
+                lost |= channel.lost.flattened
         reach = self.program.reach or 0
         around = zip(starts.tolist(), ends.tolist(), strict=True)
         return [bool(lost & IntervalSet(((start - reach, end + reach),))) for start, end in around]
@@ -421,7 +450,11 @@ class Acquisition:
                 kept = pa.Table.from_batches(kept).combine_chunks().to_batches()
             self.known[stream] = kept
         for key, active in self.activated.items():
-            self.activated[key] = {index: times.from_time(oldest) for index, times in active.items()}
+            self.activated[key] = {index: _from_time(times, oldest) for index, times in active.items()}
+        for channel in self.channels.values():
+            if channel.asked.parts:
+                channel.asked = channel.asked.from_time(oldest)
+                channel.covered, channel.lost = channel.covered.from_time(oldest), channel.lost.from_time(oldest)
 
     # --- another plan -------------------------------------------------------------------------------------------------
 
@@ -433,9 +466,16 @@ class Acquisition:
         found = Acquisition(program, max(self.begin, self.frontier - program.trail) if is_bounded else self.begin)
         found.frontier, found._number = self.frontier, self._number
         found.emitted, found.counts = self.emitted, self.counts
+        kept = {stream for stream in self.known if not self._is_divided(stream, program)}
         for key, channel in self.channels.items():
-            found.channels[key] = Channel(channel.answered, channel.covered, channel.lost, channel.complete)
-        return found, found._round(self.known, [])
+            if key[1] in kept:
+                found.channels[key] = Channel(channel.answered, channel.covered, channel.lost, channel.complete)
+        return found, found._round({stream: self.known[stream] for stream in kept}, [])
+
+    def _is_divided(self, stream: str, program: Program) -> bool:
+        """Whether only the events with some keys are known of a stream that another plan does not ask for by these."""
+        by_key = any(channel.covered.parts for (_, other), channel in self.channels.items() if other == stream)
+        return by_key and program.keys.get(stream) != self.program.keys.get(stream)
 
     @property
     def last_request(self) -> int:
@@ -459,11 +499,11 @@ class Acquisition:
             "number": self._number,
             "emitted": dict(self.emitted),
             "channels": [
-                [source, stream, c.covered.intervals, c.lost.intervals, c.complete]
+                [source, stream, c.covered.to_data(), c.lost.to_data(), c.complete]
                 for (source, stream), c in self.channels.items()
             ],
             "activated": [
-                [name, before, [[index, times.intervals] for index, times in active.items()]]
+                [name, before, [[index, times.to_data()] for index, times in active.items()]]
                 for (name, before), active in self.activated.items()
             ],
         }
@@ -483,10 +523,10 @@ class Acquisition:
         found.frontier, found._number = state["frontier"], state["number"]
         found._last_certain, found.emitted = state["certain"], Counter(state["emitted"])
         for source, stream, covered, lost, complete in state["channels"]:
-            answered = _intervals(covered) | _intervals(lost)
-            found.channels[source, stream] = Channel(answered, _intervals(covered), _intervals(lost), complete)
+            known, gone = KeyedSet.from_data(covered), KeyedSet.from_data(lost)
+            found.channels[source, stream] = Channel(known | gone, known, gone, complete)
         for name, before, active in state["activated"]:
-            found.activated[name, before] = {index: _intervals(times) for index, times in active}
+            found.activated[name, before] = {index: KeyedSet.from_data(times) for index, times in active}
         kinds = table.column(program.asked.columns.type)
         for stream in found.known:
             own = table.filter(pc.equal(kinds.cast(pa.string()), stream)).replace_schema_metadata(None)
@@ -497,8 +537,8 @@ class Acquisition:
 _INTERVAL_COLUMNS = ("match_start", "match_end")
 
 
-def _intervals(pairs: Sequence[Interval]) -> IntervalSet:
-    return IntervalSet(tuple((begin, end) for begin, end in pairs))
+def _from_time(times: KeyedSet, time: int) -> KeyedSet:
+    return replace(times.from_time(time), whole=times.whole.from_time(time))
 
 
 def _ticks(column: pa.Array | pa.ChunkedArray) -> Numbers:

@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from cepheid.acquire.intervals import BEGINNING, END
-from cepheid.acquire.requests import Answer, Request
+from cepheid.acquire.requests import Answer, Request, RequestKey
 from cepheid.detection.source_filter import Filters
 from cepheid.errors import InputProblem, shown
 from cepheid.io.asked_source import NO_FILTERS, SAMPLE, Deliver, Description, Failure, described
 from cepheid.io.event_columns import in_stream_order, ticks_of
-from cepheid.io.event_log import EventLog, Traffic
+from cepheid.io.event_log import EventLog, Traffic, keys_of, of_keys
 from cepheid.io.inputs import Columns
 from cepheid.runtime.kernel import Array
 
@@ -96,8 +96,8 @@ class DeltaSource:
     def _answer(self, request: Request) -> Answer:
         keep = self.filters.keep(request)
         wanted = request.columns if keep is None else None
-        table = self._read(request.stream, request.begin, request.end, wanted)
-        events = _one_batch(table)
+        table = self._read(request.stream, request.begin, request.end, wanted, request.key)
+        events = of_keys(_one_batch(table), request)
         order = in_stream_order(ticks_of(events.column(self.columns.time), self.columns.time), None)
         if order is not None:
             events = events.take(pa.array(order))
@@ -106,7 +106,7 @@ class DeltaSource:
         if request.columns is not None:
             events = events.select([name for name in request.columns if name in events.schema.names])
         self.sent.add(events)
-        return Answer(self.name, request.stream, request.begin, request.end, BEGINNING, events)
+        return Answer(self.name, request.stream, request.begin, request.end, BEGINNING, events, keys_of(request))
 
     def cancel(self, last: int) -> None:
         """Requests are answered at once."""
@@ -116,13 +116,18 @@ class DeltaSource:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def _read(self, kind: str, begin: int, end: int, names: tuple[str, ...] | None) -> pa.Table:
+    def _read(
+        self, kind: str, begin: int, end: int, names: tuple[str, ...] | None, key: RequestKey | None = None
+    ) -> pa.Table:
         """The events of a type in a range of time."""
         if self.type is not None and kind != self.type:
             return self.schema.empty_table()
         condition = self._times(begin, end)
         if self.type is None:
             own = ds.field(self.columns.type) == kind
+            condition = own if condition is None else condition & own
+        if key is not None and key[0] in self.dataset.schema.names:
+            own = ds.field(key[0]).isin(list(key[1]))
             condition = own if condition is None else condition & own
         columns = [name for name in self.dataset.schema.names if names is None or name in names]
         self.reads.files += sum(1 for _ in self.dataset.get_fragments(filter=condition))

@@ -21,7 +21,7 @@ from cepheid.detection.source_filter import Filters
 from cepheid.errors import CepheidError, InputProblem, SourceUnreachable, shown
 from cepheid.io.asked_source import NO_FILTERS, SAMPLE, Deliver, Description, Failure, described
 from cepheid.io.event_columns import in_stream_order, ticks_of
-from cepheid.io.event_log import EventLog, Traffic
+from cepheid.io.event_log import EventLog, Traffic, keys_of, of_keys
 from cepheid.io.feeds import Gathered, Lines
 from cepheid.io.inputs import Columns
 
@@ -159,7 +159,7 @@ class KafkaSource:
             if complete > reported or is_first:
                 answer, waiting = self._answer(request, waiting, reported, complete)
                 retained = BEGINNING if not is_first else dropped
-                yield Answer(self.name, request.stream, reported + 1, complete, retained, answer)
+                yield Answer(self.name, request.stream, reported + 1, complete, retained, answer, keys_of(request))
                 reported, is_first = max(reported, complete), False
             if not request.follow or reported >= request.end:
                 return
@@ -182,6 +182,7 @@ class KafkaSource:
         batch = events.to_batches()[0] if events.num_rows else pa.RecordBatch.from_pylist([], whole.schema)
         order = in_stream_order(times[ready], None)
         batch = batch if order is None else batch.take(pa.array(order))
+        batch = of_keys(batch, request)
         keep = self._filters.keep(request)
         batch = batch if keep is None else keep(batch)
         if request.columns is not None:

@@ -8,22 +8,24 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cepheid.acquire.intervals import IntervalSet, Numbers
+from cepheid.acquire.keyed import NOTHING, KeyedSet
 from cepheid.acquire.plans import Plan
-from cepheid.acquire.tree import EventTree, Kind, Node, Operator, Part, partial_query, streams
+from cepheid.acquire.tree import EventTree, Kind, Node, Operator, Part, Primitive, nodes, partial_query, streams
 from cepheid.checks import EVENT_ID, NODE
 from cepheid.engine.positions import MatchPositions
 from cepheid.engine.prepare import Prepared, RunOptions, prepare
 from cepheid.engine.run import run_matches
 from cepheid.errors import NotAvailable
-from cepheid.expr import Attr
+from cepheid.expr import Attr, Compare
 from cepheid.expr import walk as walk_expression
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import Rows
 from cepheid.io.source import Attributes, Source, SourceDescription, TableSource
-from cepheid.pattern import Column, DerivedStream, Neg, Query, roles
+from cepheid.pattern import Column, DerivedStream, EventClass, Neg, Query, SourceStream, roles
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,14 @@ class Asked:
         return replace(source, attributes=self.attributes)
 
 
+class KeyTest(NamedTuple):
+    """An equality between an operand and one that is known: `attribute` of the operand, `known` of the variable."""
+
+    attribute: str
+    var: str
+    known: str
+
+
 class Stage(NamedTuple):
     """The partial detections of some units of an operator, which activate those of the next step."""
 
@@ -63,19 +73,37 @@ class Stage(NamedTuple):
     """The streams of the operands."""
     excludes: frozenset[str]
     """The streams that may spoil a partial detection."""
+    keys: Mapping[int, KeyTest]
+    """The operands of the next step whose events are asked for by the values of an attribute."""
 
-    def activated(self, source: Source, certain: int) -> dict[int, IntervalSet]:
+    def activated(self, source: Source, certain: int) -> dict[int, KeyedSet]:
         """When each operand of the next step is of interest, by the partial detections among some events. Those that
         can be spoiled count if they are certain: they end before this time."""
-        found: dict[int, list[IntervalSet]] = {i: [] for unit in self.step for i in self.operator.units[unit]}
-        for matches, rows in run_matches(self.prepared, source):
+        found: dict[int, KeyedSet] = {i: NOTHING for unit in self.step for i in self.operator.units[unit]}
+        columns = list(dict.fromkeys(test.known for test in self.keys.values()))
+        for matches, rows in run_matches(self.prepared, source, columns):
             times = {i: _interval(matches, rows, names) for i, names in self.variables.items()}
+            kept = None
             if self.excludes:
                 kept = matches.end < certain
                 times = {i: (starts[kept], ends[kept]) for i, (starts, ends) in times.items()}
-            for index, parts in found.items():
-                parts.append(IntervalSet.of_arrays(*self._wanted(index, times)))
-        return {index: _union(parts) for index, parts in found.items()}
+            for index in found:
+                begins, ends = self._wanted(index, times)
+                if index in self.keys:
+                    values = self._values(self.keys[index], matches, rows, kept)
+                    found[index] |= _by_key(begins, ends, values)
+                else:
+                    found[index] |= KeyedSet(IntervalSet.of_arrays(begins, ends))
+        return found
+
+    def _values(
+        self, test: KeyTest, matches: MatchPositions, rows: Rows, kept: npt.NDArray[np.bool_] | None
+    ) -> pa.Array:
+        """The values that an operand must have, for each partial detection."""
+        positions = matches.variables[test.var]
+        column = rows.take([test.known], positions).column(test.known)
+        values = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+        return values if kept is None else values.filter(pa.array(kept))
 
     def _wanted(self, index: int, times: Mapping[int, tuple[Numbers, Numbers]]) -> tuple[Numbers, Numbers]:
         """Where an operand must end to fit each partial detection, or must not end if it is negated (CED §2.2)."""
@@ -91,8 +119,15 @@ class Stage(NamedTuple):
         return begin, end
 
 
-def _union(parts: list[IntervalSet]) -> IntervalSet:
-    return parts[0] if len(parts) == 1 else IntervalSet.of(interval for part in parts for interval in part.intervals)
+def _by_key(begins: Numbers, ends: Numbers, values: pa.Array) -> KeyedSet:
+    """The intervals by key. An event whose key is null fits no other."""
+    encoded = values.dictionary_encode()
+    codes = np.asarray(encoded.indices.fill_null(-1), np.int64)
+    parts = {
+        key: IntervalSet.of_arrays(begins[codes == code], ends[codes == code])
+        for code, key in enumerate(encoded.dictionary.to_pylist())
+    }
+    return KeyedSet(parts={key: times for key, times in parts.items() if times})
 
 
 def _interval(matches: MatchPositions, rows: Rows, names: tuple[str, ...]) -> tuple[Numbers, Numbers]:
@@ -119,11 +154,18 @@ def stages_of(node: Node, plan: Plan, tree: EventTree, source: SourceDescription
     """The stages of a plan, those of an operator before those of its operands."""
     if not isinstance(node, Operator):
         return []
+    leaves = [leaf.stream for leaf in nodes(tree.root) if isinstance(leaf, Primitive)]
     found: list[Stage] = []
     before = 0
     for number, step in enumerate(plan.steps):
         if number:
-            found.append(_stage(node, before, step, tree.parts[node.name], source, options))
+            stage = _stage(node, before, step, tree.parts[node.name], source, options)
+            keys = {
+                index: test
+                for index, test in stage.keys.items()
+                if isinstance(item := node.items[index], Primitive) and leaves.count(item.stream) == 1
+            }
+            found.append(stage._replace(keys=keys))
         before |= sum(1 << unit for unit in step)
     for unit, below in enumerate(plan.below):
         for index in node.units[unit]:
@@ -155,7 +197,51 @@ def _stage(
         variables,
         frozenset(stream for node in nodes for stream in streams(node)),
         frozenset().union(*excluded),
+        _key_tests(operator, step, query, part, source),
     )
+
+
+def _key_tests(
+    operator: Operator, step: tuple[int, ...], query: Query, part: Part, source: SourceDescription
+) -> dict[int, KeyTest]:
+    """The equalities of the next step's operands with known ones, where both are events of the input. Integers and
+    strings are keys; floats that are equal may differ."""
+    derived = {stream.name for stream in part.query.inputs if not isinstance(stream, SourceStream)}
+    classes = {
+        node.var: node.types[0]
+        for item in getattr(part.pattern, "items", ())
+        if isinstance(node := item.item if isinstance(item, Neg) else item, EventClass) and node.types[0] not in derived
+    }
+    known = [node.var for node in getattr(query.pattern, "items", (query.pattern,)) if isinstance(node, EventClass)]
+    found: dict[int, KeyTest] = {}
+    for unit in step:
+        indices = operator.units[unit]
+        item = getattr(part.pattern, "items", ())[indices[0]]
+        node = item.item if isinstance(item, Neg) else item
+        if len(indices) > 1 or not isinstance(node, EventClass) or node.var not in classes:
+            continue
+        for predicate in part.query.where:
+            match predicate:
+                case Compare(op="=", left=Attr() as left, right=Attr() as right):
+                    own, other = (left, right) if left.var == node.var else (right, left)
+                    if (
+                        own.var == node.var
+                        and other.var in known
+                        and other.var in classes
+                        and _is_key(own, other, source)
+                    ):
+                        found.setdefault(indices[0], KeyTest(own.name, other.var, other.name))
+    return found
+
+
+def _is_key(own: Attr, other: Attr, source: SourceDescription) -> bool:
+    names = source.schema.names
+    if own.name not in names or other.name not in names:
+        return False
+    kinds = [source.schema.field(attribute.name).type for attribute in (own, other)]
+    kinds = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds]
+    is_text = all(pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in kinds)
+    return is_text or all(pa.types.is_integer(kind) for kind in kinds)
 
 
 def _counted_streams(node: Node) -> frozenset[str]:

@@ -6,7 +6,7 @@ import json
 import math
 import queue
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -32,7 +32,7 @@ from cepheid.engine.prepare import RunOptions
 from cepheid.errors import InputProblem, SourceUnreachable, did_you_mean, listing, shown
 from cepheid.events import Clock, Duration
 from cepheid.explanation import Explained
-from cepheid.io.asked_source import AskedSource, Description, Failure
+from cepheid.io.asked_source import AskedSource, Description, Failure, TypeDescription
 from cepheid.io.decoding import united_schema
 from cepheid.io.inputs import Columns
 from cepheid.io.source_list import NO_TIME
@@ -179,10 +179,17 @@ class Detection:
     def run(self) -> Running:
         return Running(self)
 
+    def _of_all_keys(self, stream: str, observed: list[Observed]) -> list[Observed]:
+        """Observations of single keys as those of the stream: of one of ten keys, a tenth of the time."""
+        if stream not in self.program.keys:
+            return observed
+        keys = self.costs.streams[stream].distinct.get(self.program.keys[stream], 1)
+        return [Observed(of.events, of.ticks // keys) for of in observed]
+
     def adapted(self, observed: Mapping[str, list[Observed]]) -> tuple[Detection, str] | None:
         """The detection with a plan that costs less at the rates that were observed, and the reason; None: the plan
         stays. A plan that the user has named stays."""
-        found = drifts(self.costs.streams, observed)
+        found = drifts(self.costs.streams, {stream: self._of_all_keys(stream, of) for stream, of in observed.items()})
         if not found or self.options.plan is not None:
             return None
         tree, program = self.program.tree, self.program
@@ -200,6 +207,15 @@ class Detection:
         reason = f"rates have changed ({', '.join(rates)}): {plan_text(tree.root, plan)} moves {saved} fewer events"
         changed = Program.of(program.prepared, tree, plan, program.asked, program.sources, self.run_options)
         return replace(self, program=changed, choice=choice, costs=costs), reason
+
+
+def _all_distinct(descriptions: Iterable[TypeDescription]) -> dict[str, int]:
+    """The most values that an attribute has at a source."""
+    found: dict[str, int] = {}
+    for description in descriptions:
+        for name, count in description.distinct.items():
+            found[name] = max(found.get(name, 1), count)
+    return found
 
 
 def _described(link: Link, options: DetectOptions) -> Description:
@@ -249,6 +265,7 @@ def stream_models(
             max(float(clock.ticks(link.latency)) for link, _ in of),
             min(kept),
             max(d.types[kind].bytes for _, d in of),
+            _all_distinct(d.types[kind] for _, d in of),
         )
     return found
 

@@ -21,7 +21,7 @@ from cepheid.errors import InputProblem, shown
 from cepheid.io.asked_source import Description
 from cepheid.io.flight_messages import description_bytes, description_of
 
-FORMAT = 1
+FORMAT = 2
 _FILE = "detection.state"
 _MAGIC = b"cepheid detection\n"
 

@@ -116,11 +116,12 @@ def run_positions(prepared: Prepared, source: Source, on_switch: OnSwitch = igno
     return Result(schema, running.positions(schema), objects_of(prepared))
 
 
-def run_matches(prepared: Prepared, source: Source) -> Iterator[tuple[MatchPositions, Rows]]:
-    """The matches as positions, with the rows whose times they have. Both are valid until the next ones are read."""
+def run_matches(prepared: Prepared, source: Source, names: Sequence[str] = ()) -> Iterator[tuple[MatchPositions, Rows]]:
+    """The matches as positions, with the rows that have their times and some columns. Both are valid until the next
+    ones are read."""
     running = _Run(prepared, composed(prepared, source), ignore, ignore)
-    rows = running.source.rows([])
-    for matches in running._matches(rows, []):
+    rows = running.source.rows(list(names))
+    for matches in running._matches(rows, list(names)):
         yield matches, rows
 
 

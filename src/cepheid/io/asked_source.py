@@ -7,10 +7,11 @@ delivers answers, possibly later and from other threads (`acquire.requests.Answe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cepheid.acquire.intervals import BEGINNING
 from cepheid.acquire.models import Model, Poisson, fitted
@@ -18,7 +19,7 @@ from cepheid.acquire.requests import Answer, Request
 from cepheid.io.event_columns import ticks_of
 from cepheid.io.event_log import EventLog
 
-PROTOCOL = 1
+PROTOCOL = 2
 """The version of the protocol. Base and source must have the same."""
 
 SAMPLE = 20_000
@@ -38,6 +39,8 @@ class TypeDescription:
     bytes: float
     model: Model
     columns: tuple[str, ...]
+    distinct: Mapping[str, int] = field(default_factory=dict)
+    """How many different values the recent events have, for attributes that events can be asked for by."""
 
 
 class Description(NamedTuple):
@@ -83,6 +86,13 @@ class AskedSource(Protocol):
     def close(self) -> None: ...
 
 
+def _distinct(events: pa.RecordBatch) -> dict[str, int]:
+    recent = events.slice(max(events.num_rows - SAMPLE, 0))
+    kinds = {f.name: f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in recent.schema}
+    names = [n for n, kind in kinds.items() if pa.types.is_integer(kind) or pa.types.is_string(kind)]
+    return {name: max(pc.count_distinct(recent.column(name).cast(kinds[name])).as_py(), 1) for name in names}
+
+
 Kept = Callable[[str, pa.RecordBatch], pa.RecordBatch]
 """The events of a type that are described."""
 
@@ -109,5 +119,7 @@ def described(
         model = fitted(times, first, last) if last > first else Poisson(_RARE)
         present = [name for name in schema.names if stored.events.column(name).null_count < count]
         size = stored.events.nbytes / count
-        types[kind] = TypeDescription(count, int(stored.times[0]), last, size, model, tuple(present))
+        types[kind] = TypeDescription(
+            count, int(stored.times[0]), last, size, model, tuple(present), _distinct(stored.events)
+        )
     return Description(log.name, schema, types, complete, retained)

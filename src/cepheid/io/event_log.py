@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid.acquire.intervals import BEGINNING, END
+from cepheid.acquire.keyed import Key
 from cepheid.acquire.requests import Answer, Request
+from cepheid.errors import InputProblem, shown
 from cepheid.io.event_columns import in_stream_order, ticks_of, types_column
 from cepheid.io.inputs import Columns
 from cepheid.runtime.kernel import Array
@@ -82,10 +84,30 @@ class EventLog:
         retained = BEGINNING if keeps_all or self.retention is None else now - self.retention
         low = int(np.searchsorted(stored.times, max(begin, retained), "left"))
         high = int(np.searchsorted(stored.times, complete, "right"))
-        events = stored.events.slice(low, max(high - low, 0))
+        events = of_keys(stored.events.slice(low, max(high - low, 0)), request)
         if keep is not None:
             events = keep(events)
         if request.columns is not None:
             events = events.select([name for name in request.columns if name in events.schema.names])
         self.sent.add(events)
-        return Answer(self.name, request.stream, begin, complete, retained, events)
+        return Answer(self.name, request.stream, begin, complete, retained, events, keys_of(request))
+
+
+def keys_of(request: Request) -> tuple[Key, ...] | None:
+    return None if request.key is None else request.key[1]
+
+
+def of_keys(events: pa.RecordBatch, request: Request) -> pa.RecordBatch:
+    """The events that have one of the keys of a request."""
+    if request.key is None:
+        return events
+    name, keys = request.key
+    if name not in events.schema.names:
+        raise InputProblem(f"the events of `{request.stream}` have no attribute `{shown(name)}`")
+    column = events.column(name)
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    try:
+        values = pa.array(keys, kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        raise InputProblem(f"the keys of `{shown(name)}` are no values of type {kind}") from None
+    return events.filter(pc.is_in(column.cast(kind), value_set=values))

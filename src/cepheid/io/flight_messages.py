@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from cepheid.acquire.intervals import BEGINNING, END
+from cepheid.acquire.keyed import MAX_KEYS
 from cepheid.acquire.models import from_data, to_data
-from cepheid.acquire.requests import Answer, Request
+from cepheid.acquire.requests import Answer, Request, RequestKey
 from cepheid.errors import InputProblem, shown
 from cepheid.io.asked_source import PROTOCOL, Description, TypeDescription
 
@@ -37,6 +38,7 @@ def request_of(data: bytes) -> Request:
             bool(fields["follow"]),
             None if fields["filter"] is None else str(fields["filter"]),
             None if columns is None else tuple(str(name) for name in columns),
+            _key(fields["key"]),
         )
     except (KeyError, TypeError, ValueError) as problem:
         raise InputProblem(f"the request is not complete: {problem}") from None
@@ -45,6 +47,15 @@ def request_of(data: bytes) -> Request:
     if not request.follow and (request.begin <= BEGINNING or request.end >= END):
         raise InputProblem("a pull without both ends", expected="the beginning and the end of a range of time")
     return request
+
+
+def _key(data: Any) -> RequestKey | None:
+    if data is None:
+        return None
+    name, keys = data
+    if not isinstance(keys, list) or not all(isinstance(key, int | str) for key in keys) or len(keys) > MAX_KEYS:
+        raise ValueError(f"keys are at most {MAX_KEYS} integers or strings")
+    return str(name), tuple(keys)
 
 
 def require_protocol(version: object, who: str) -> None:
@@ -69,12 +80,20 @@ def answer_of(request: Request, events: pa.RecordBatch, metadata: bytes) -> Answ
             f"`{request.source}` answers more than it was asked for",
             expected=f"an interval in {request.begin} to {request.end}",
         )
-    return Answer(request.source, request.stream, begin, complete, retained, events)
+    return Answer(
+        request.source,
+        request.stream,
+        begin,
+        complete,
+        retained,
+        events,
+        None if request.key is None else request.key[1],
+    )
 
 
 def description_bytes(description: Description) -> bytes:
     types = {
-        kind: {**asdict(of), "model": to_data(of.model), "columns": list(of.columns)}
+        kind: {**asdict(of), "model": to_data(of.model), "columns": list(of.columns), "distinct": dict(of.distinct)}
         for kind, of in description.types.items()
     }
     data = {
@@ -114,6 +133,7 @@ def description_of(name: str, data: bytes, schema: bytes) -> Description:
                 float(of["bytes"]),
                 from_data(of["model"]),
                 tuple(map(str, of["columns"])),
+                {str(column): max(int(count), 1) for column, count in of["distinct"].items()},
             )
             for kind, of in fields["types"].items()
         }
