@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from datetime import date
@@ -331,6 +332,25 @@ def test_other_fractions_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "e.csv").write_text("type,ts\nA,1\nB,2.5\n")
     found = cepheid("run", "--query", "EVENT SEQ(A a, A b)", "--input", tmp_path / "e.csv", "--backend", "local")
     assert "2 rows read = 1 event + 1 reject" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text"), [("csv", "type,ts\nA,1\nB,2\n"), ("jsonl", '{"type":"A","ts":1}\n{"type":"B","ts":2}\n')]
+)
+def test_compressed_text_under_any_name(tmp_path: Path, suffix: str, text: str) -> None:
+    (tmp_path / f"e.{suffix}").write_bytes(gzip.compress(text.encode()))
+    result = cepheid("run", "--query", "EVENT SEQ(A a, B b)", "--input", tmp_path / f"e.{suffix}")
+    assert "2 events read, 1 match, 0 rejects" in result.stderr
+
+
+def test_a_run_that_rejects_every_row_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("type,ts\nA,soon\nB,later\n")
+    words = ["run", "--query", "EVENT SEQ(A a, B b)", "--input", tmp_path / "e.csv", "--output", tmp_path / "o.jsonl"]
+    result = cepheid(*words)
+    assert result.exit_code == 2 and "2 rows read = 0 events + 2 rejects" in result.stderr
+    assert (tmp_path / "o.jsonl.rejects.jsonl").exists()
+    (tmp_path / "e.csv").write_text("type,ts\n")
+    assert cepheid(*words).exit_code == 0
 
 
 def test_the_rows_of_the_summary_add_up(tmp_path: Path) -> None:

@@ -135,12 +135,17 @@ def without_collecting() -> Iterator[None]:
             gc.enable()
 
 
+_GZIP = b"\x1f\x8b"
+"""The first bytes of a compressed file, which no text in UTF-8 has."""
+
+
 def content_of(file: Path, encoding: str | None = None) -> bytes:
     """The content in UTF-8. Without an encoding, bytes that are not UTF-8 are left to the reader, and a byte order mark
     shows UTF-16."""
     try:
         content = file.read_bytes()
-        content = gzip.decompress(content) if file.suffix.lower() == COMPRESSED else content
+        is_compressed = file.suffix.lower() == COMPRESSED or content.startswith(_GZIP)
+        content = gzip.decompress(content) if is_compressed else content
     except (OSError, EOFError, zlib.error) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
         raise InputProblem(f"cannot read `{shown(str(file), 200)}`: {reason}") from problem
