@@ -25,7 +25,7 @@ from cepheid.engine.event_types import require_event_types, settled
 from cepheid.engine.prepare import Prepared, RunOptions, code_of, feeds_of, prepare, require_used
 from cepheid.engine.query_text import declared_types, require_settled_classes
 from cepheid.engine.run import analyze, run, run_compressed, run_positions
-from cepheid.engine.shapes import EVENTS, LONG, SHAPES, OutputOptions
+from cepheid.engine.shapes import EVENTS, FLAT, LONG, SHAPES, OutputOptions
 from cepheid.errors import CepheidError, CepheidWarning, InputProblem, NotAvailable, did_you_mean, listing, shown
 from cepheid.explanation import Explained, no_match_lines
 from cepheid.explanation import explain as explain_query
@@ -123,7 +123,12 @@ def match(
     run_options = RunOptions.of(params, evaluator, options, stats, adaptive, time_unit)
     if isinstance(query, Mapping):
         if session is not None or is_spark(events):
-            raise NotAvailable("several queries over a Spark DataFrame", hint="run each query alone")
+            if rejects or adaptive is not False or output not in (EVENTS, FLAT):
+                raise NotAvailable(
+                    "`rejects`, `adaptive` and other outputs of several queries on Spark", hint="run the query alone"
+                )
+            shown_as = OutputOptions(output, detected_at, match_id, id_column)
+            return _spark_many(_named(query, dialect), events, columns, run_options, shown_as, session, partitions)
         if detected_at or match_id or id_column is not None or rejects or output not in SHAPES:
             raise NotAvailable(
                 "`detected_at`, `id_column`, `rejects`, positions and compressed matches of several queries",
@@ -216,10 +221,7 @@ def _deployed(
     queries: Mapping[str, str | Query], events: Any, dialect: str, columns: Columns, options: RunOptions
 ) -> tuple[Deployment, frames.Opened] | None:
     """The queries planned together, and their events. None for an empty iterator of events."""
-    for name in queries:
-        if not isinstance(name, str):
-            raise InputProblem(f"the name of a query is `{shown(repr(name))}`", expected="a string")
-    written = {name: Written(name, query, dialect) for name, query in queries.items()}
+    written = _named(queries, dialect)
     opened = frames.opened(events, settled(columns, representatives(written)), options.time_unit)
     if opened is None:
         return None
@@ -227,6 +229,31 @@ def _deployed(
     for error in deployment.refused.values():
         raise error
     return deployment, opened
+
+
+def _named(queries: Mapping[str, str | Query], dialect: str) -> dict[str, Written]:
+    for name in queries:
+        if not isinstance(name, str):
+            raise InputProblem(f"the name of a query is `{shown(repr(name))}`", expected="a string")
+    return {name: Written(name, query, dialect) for name, query in queries.items()}
+
+
+def _spark_many(
+    queries: Mapping[str, Written],
+    events: Any,
+    columns: Columns,
+    options: RunOptions,
+    output: OutputOptions,
+    session: Any,
+    partitions: int | None,
+) -> list[Any]:
+    from cepheid.spark.many import run_many  # lazily: Spark takes seconds to load
+    from cepheid.spark.source import SparkSource
+    from cepheid.spark.workers import require_workers
+
+    opened = SparkSource.open(events, settled(columns, representatives(queries)), session, options.time_unit)
+    require_workers(opened.frame.sparkSession)
+    return run_many(queries, opened, options, output, partitions)
 
 
 def matches(query: str | Query, **options: Any) -> Callable[[Any], Any]:

@@ -148,29 +148,34 @@ class SparkSource:
         the types of the first events, one those of all events if the query has names that may be types or not (ruling
         8) or may have misspelt some, and another one the first and the last time if the query needs the unit and the
         files have no statistics."""
-        time_unit = self.columns.unit or time_unit
+        return self.for_queries([query], time_unit)
+
+    def for_queries(self, queries: Sequence[Query], time_unit: str | None = None) -> SparkSource:
+        """`for_query` of several queries, with the same jobs for all of them."""
+        time_unit, source = self.columns.unit or time_unit, self
         if isinstance(self.time_type, T.FractionalType):
             source = self._with_fractions(time_unit)
         else:
-            source = self._with_unit(query) if time_unit is None and self.epoch_unit is None else self
+            for query in queries:
+                source = source._with_unit(query) if time_unit is None and source.epoch_unit is None else source
         if source.attributes is not None:
             return source
         columns = {field.name: field.type for field in source.schema}
         if self.type_column is None:
             return replace(source, attributes={UNTYPED: columns})
-        return replace(source, attributes=dict.fromkeys(source._known_types(query), columns))
+        return replace(source, attributes=dict.fromkeys(source._known_types(queries), columns))
 
-    def _known_types(self, query: Query) -> list[str]:
-        """The types of the events, or else those that the query names: the types of the first events decide whether a
+    def _known_types(self, queries: Sequence[Query]) -> list[str]:
+        """The types of the events, or else those that the queries name: the types of the first events decide whether a
         job that reads all types is worth its time."""
-        named = types_named(query)
+        named = list(dict.fromkeys(name for query in queries for name in types_named(query)))
         first = self._types.limit(_FIRST).groupBy("type").count().collect()
         seen = _names_of([row.type for row in first])
         if first and sum(row["count"] for row in first) < _FIRST:
             return seen
         others, missing = set(seen) - set(named) - {UNTYPED}, [name for name in named if name not in seen]
         is_odd = bool(others) and (len(missing) == len(named) or any(slip(name, others) for name in missing))
-        if _asks_for_types(query) or is_odd:
+        if any(map(_asks_for_types, queries)) or is_odd:
             return _names_of([row.type for row in self._types.distinct().collect()])
         return [*named, UNTYPED]
 

@@ -30,7 +30,8 @@ PACKED = "grouped int, kind string, ahead long, block binary, at timestamp"
 OUTPUT = "kind string, query int, number long, block binary"
 NOW = "\ue000now"
 """The time of the batch by the wall clock, in microseconds: Spark repeats a batch with the same time."""
-_EVENTS, _REJECTS, _SUMMARY = "events", "rejects", "summary"
+EVENTS, _REJECTS, _SUMMARY = "events", "rejects", "summary"
+"""The kinds of blocks."""
 STATE = "s binary"
 """One flat column, in lower case: the only schema that Spark never asks a state to change."""
 
@@ -113,7 +114,7 @@ class Pack:
         blocks = [
             (numbers[packet.bucket], packet.latest, _REJECTS, to_bytes(packet.rows))
             if packet.rejected
-            else (numbers[packet.bucket], packet.latest, _EVENTS, write_rows(packet.rows))
+            else (numbers[packet.bucket], packet.latest, EVENTS, write_rows(packet.rows))
             for packet in packed.packets
         ]
         blocks.append((numbers[0], blocks[0][1], _SUMMARY, summary))
@@ -139,7 +140,7 @@ class Step:
     def __call__(self, key: tuple[int], frames: Iterable[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
         context = _now(self.versions)
         plan = context.plan
-        blocks: dict[str, list[bytes]] = {_EVENTS: [], _REJECTS: [], _SUMMARY: []}
+        blocks: dict[str, list[bytes]] = {EVENTS: [], _REJECTS: [], _SUMMARY: []}
         ahead = -END_OF_TIME
         for frame in frames:
             for kind, block in zip(frame["kind"], frame["block"], strict=True):
@@ -149,7 +150,7 @@ class Step:
         number = bucket_of(key[0], plan.all_buckets)
         bucket = Bucket.new(context, number) if before is None else bucket_state.load(context, before)
         watermark = plan.time.watermark(state.getCurrentWatermarkMs())
-        arrived = [read_rows(block, context.packed_schema) for block in blocks[_EVENTS]]
+        arrived = [read_rows(block, context.packed_schema) for block in blocks[EVENTS]]
         output = bucket.step(arrived, watermark, ahead)
         after = b""
         if not bucket.is_empty:

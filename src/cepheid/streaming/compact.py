@@ -1,7 +1,7 @@
 """Compact encoding of rows and kernel arrays. A state is read and written with every batch, so its size is its cost.
 
-Integers are delta encoded, in the fewest bytes that hold the largest difference. Repeated strings are dictionary
-encoded. The codec of the state compresses the rest.
+Integers are delta encoded, in the fewest bytes that hold the largest difference (none, if all are equal). Repeated
+strings are dictionary encoded. The codec of the state compresses the rest.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from cepheid.runtime.kernel import Array, State, StateArray
 _SHORT: tuple[type[np.signedinteger[Any]], ...] = (np.int8, np.int16, np.int32)
 _FIRST = struct.Struct("<qB")
 """Before the differences: the first number, and the type of the differences."""
+_EQUAL = len(_SHORT) + 1
+"""Instead of the type, where all numbers are equal; then only their count follows."""
+_COUNT = struct.Struct("<q")
 _LENGTH = struct.Struct("<q")
 _PLAIN, _NUMBERS, _STRINGS = range(3)
 _AS_NUMBERS = (pa.types.is_int64, pa.types.is_uint64, pa.types.is_timestamp)
@@ -34,6 +37,8 @@ def write_numbers(numbers: Array) -> bytes:
         return b""
     steps = np.diff(numbers)
     low, high = (int(steps.min()), int(steps.max())) if len(steps) else (0, 0)
+    if low == high == 0:
+        return _FIRST.pack(int(numbers[0]), _EQUAL) + _COUNT.pack(len(numbers))
     fitting = [i for i, kind in enumerate(_SHORT) if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max]
     kind = fitting[0] if fitting else len(_SHORT)
     # One difference takes all 8 bytes, most do not: transposed, their zero bytes lie together and compress well.
@@ -45,6 +50,9 @@ def read_numbers(data: memoryview | bytes) -> Array:
     if not len(data):
         return np.empty(0, np.int64)
     first, kind = _FIRST.unpack_from(data)
+    if kind == _EQUAL:
+        (count,) = _COUNT.unpack_from(data, _FIRST.size)
+        return np.full(count, first, np.int64)
     if kind < len(_SHORT):
         steps = np.frombuffer(data, _SHORT[kind], offset=_FIRST.size)
     else:

@@ -87,8 +87,19 @@ def _for_slots(plan: StreamPlan, first: int, whole: pa.RecordBatch, latest: int 
     """All events for each bucket with queries without a key, and for the one that counts them."""
     used = plan.slots_with_queries()
     for slot in range(plan.slots):
-        is_read = slot in used or plan.reports(first + slot)
-        yield Packet(first + slot, False, whole if is_read else whole.slice(0, 0), latest)
+        if slot not in used and not plan.reports(first + slot):
+            yield Packet(first + slot, False, whole.slice(0, 0), latest)
+        else:
+            yield Packet(first + slot, False, _with_masks_of(plan, first + slot, whole), latest)
+
+
+def _with_masks_of(plan: StreamPlan, bucket: int, whole: pa.RecordBatch) -> pa.RecordBatch:
+    """The events with the masks of the queries of a bucket; those of the others are 0, which takes no space."""
+    own = {plan.queries[number].mask for number in plan.sharing(bucket)}
+    none = pa.array(np.zeros(whole.num_rows, np.uint64))
+    others = {query.mask for query in plan.queries if not query.by_oracle} - own
+    arrays = [none if name in others else whole.column(name) for name in whole.schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=whole.schema)
 
 
 def _with_masks(plan: StreamPlan, events: pa.RecordBatch, ticks: Array) -> pa.RecordBatch:
