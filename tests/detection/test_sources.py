@@ -92,6 +92,22 @@ def test_a_wrong_list_of_sources_is_refused(data: object, message: str) -> None:
     assert message in str(problem.value)
 
 
+@pytest.mark.parametrize("plan", ["push", "a -> b", "b -> a"])
+def test_an_attribute_that_is_null_in_all_events_of_a_type_is_not_one_that_it_lacks(plan: str, tmp_path: Path) -> None:
+    table = pa.table({"type": ["A", "B"], "ts": [1, 2], "k": pa.array([None, 7], pa.int64())})
+    query = "complex Q on A as a, B as b event and(a, b; 5) where a.k = b.k"
+    assert cepheid.match(query, table).num_rows == 0
+    assert cepheid.detect(query, {"one": table}, plan=plan).read_all().num_rows == 0
+    apart = {"left": table.slice(0, 1), "right": table.slice(1)}
+    assert cepheid.detect(query, apart, plan=plan).read_all().num_rows == 0
+    lines = GrowingLog("lines", DEFAULT_COLUMNS)
+    Lines(lines, None, lambda *_: None).add(['{"type": "B", "ts": 2, "k": 7}', '{"type": "A", "ts": 1, "k": null}'])
+    assert set(lines.describe().types["A"].columns) == {"type", "ts", "k"}
+    lacking = table.slice(0, 1).drop_columns(["k"])
+    found = cepheid.detect(query, {"left": lacking, "right": table.slice(1)}, plan=plan).read_all()
+    assert found.num_rows == 1, "a condition on an attribute that the type lacks does not apply"
+
+
 def test_lengths_of_time() -> None:
     assert str(duration("50 ms", "x")) == "50 ms"
     assert duration("2s", "x").unit == "s"

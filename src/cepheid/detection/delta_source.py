@@ -85,7 +85,9 @@ class DeltaSource:
             parts.append(self._read(kind, max(recent, int(own.min())), int(own.max()), None))
         found = pa.concat_tables(parts) if parts else self.schema.empty_table()
         log = EventLog.of(self.name, found, self.columns)
-        return described(log, self.schema, self.columns.time, END, kept=self.filters.kept(filters))
+        attributes = dict.fromkeys(log.streams, self.schema.names)
+        kept = self.filters.kept(filters)
+        return described(log, self.schema, self.columns.time, END, kept=kept, attributes=attributes)
 
     def ask(self, request: Request, deliver: Deliver) -> None:
         try:

@@ -58,6 +58,7 @@ class KafkaSource:
     late: int = 0
     """Events that came after their time had been reported as complete, and were left out."""
     _filters: Filters | None = field(default=None, repr=False)
+    _attributes: dict[str, set[str]] = field(default_factory=dict, repr=False)
     _idle: list[Any] = field(default_factory=list, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _cancelled: int = 0
@@ -101,7 +102,7 @@ class KafkaSource:
         log = EventLog.of(self.name, table, self.topic.columns)
         complete = self._ticks(now - self.topic.lateness)
         kept = self._filters.kept(filters)
-        return described(log, self.schema, self.topic.columns.time, complete, dropped, kept)
+        return described(log, self.schema, self.topic.columns.time, complete, dropped, kept, self._attributes)
 
     def ask(self, request: Request, deliver: Deliver) -> None:
         threading.Thread(target=self._serve, args=(request, deliver), daemon=True).start()
@@ -292,6 +293,8 @@ class KafkaSource:
         lines = Lines(gathered, self.topic.type, self._reject)
         texts = (record.value() or b"" for record in records)
         lines.add([text.decode("utf-8", errors="replace") for text in texts])
+        for kind, names in gathered.attributes.items():
+            self._attributes.setdefault(kind, set()).update(names)
         return gathered.table(), first
 
     def _reject(self, line: str, reason: str) -> None:

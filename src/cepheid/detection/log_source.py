@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -24,6 +24,8 @@ class LogSource:
     log: EventLog
     schema: pa.Schema
     filters: Filters
+    attributes: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """The attributes of each type."""
 
     @property
     def name(self) -> str:
@@ -33,10 +35,18 @@ class LogSource:
     def of(cls, name: str, source: Source) -> LogSource:
         """The log of the events of files or of a table."""
         table, columns = events_of(source), source.columns
-        return cls(EventLog.of(name, table, columns), table.schema, Filters(table.schema, columns))
+        log = EventLog.of(name, table, columns)
+        return cls(log, table.schema, Filters(table.schema, columns), attributes_of(source, log.streams))
 
     def describe(self, filters: Mapping[str, str] = NO_FILTERS) -> Description:
-        return described(self.log, self.schema, self.filters.columns.time, END, kept=self.filters.kept(filters))
+        return described(
+            self.log,
+            self.schema,
+            self.filters.columns.time,
+            END,
+            kept=self.filters.kept(filters),
+            attributes=self.attributes,
+        )
 
     def ask(self, request: Request, deliver: Deliver) -> None:
         deliver(self.log.answer(request, request.begin, keep=self.filters.keep(request)))
@@ -46,6 +56,12 @@ class LogSource:
 
     def close(self) -> None:
         """Holds nothing open."""
+
+
+def attributes_of(source: Source, types: Iterable[str]) -> dict[str, Collection[str]]:
+    """The attributes of each event type. Every event of a table has all columns."""
+    known = source.attributes or {}
+    return {kind: list(known.get(kind, source.schema.names)) for kind in types}
 
 
 def _with_types(batch: pa.RecordBatch, names: list[str], columns: Columns) -> pa.RecordBatch:

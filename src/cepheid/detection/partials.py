@@ -228,15 +228,16 @@ def _key_tests(
                         own.var == node.var
                         and other.var in known
                         and other.var in classes
-                        and _is_key(own, other, source)
+                        and _is_key(own, other, classes, source)
                     ):
                         found.setdefault(indices[0], KeyTest(own.name, other.var, other.name))
     return found
 
 
-def _is_key(own: Attr, other: Attr, source: SourceDescription) -> bool:
-    names = source.schema.names
-    if own.name not in names or other.name not in names:
+def _is_key(own: Attr, other: Attr, classes: Mapping[str, str], source: SourceDescription) -> bool:
+    """A condition on an attribute that a type lacks does not apply (ruling 4), so that it is no key."""
+    attributes = source.attributes or {}
+    if any(one.name not in attributes.get(classes[one.var], {}) for one in (own, other)):
         return False
     kinds = [source.schema.field(attribute.name).type for attribute in (own, other)]
     kinds = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds]

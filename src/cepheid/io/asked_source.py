@@ -6,7 +6,7 @@ delivers answers, possibly later and from other threads (`acquire.requests.Answe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -67,6 +67,7 @@ Deliver = Callable[[Answer | Failure], None]
 
 
 NO_FILTERS: Mapping[str, str] = {}
+NO_ATTRIBUTES: Mapping[str, Collection[str]] = {}
 
 
 class AskedSource(Protocol):
@@ -104,8 +105,10 @@ def described(
     complete: int,
     retained: int = BEGINNING,
     kept: Kept | None = None,
+    attributes: Mapping[str, Collection[str]] = NO_ATTRIBUTES,
 ) -> Description:
-    """The description of a log. A type that has no event that is kept is described by its rate."""
+    """The description of a log. A type that has no event that is kept is described by its rate. `attributes` are those
+    that the events of a type have, even if they are null in all of them."""
     types: dict[str, TypeDescription] = {}
     for kind, stored in log.streams.items():
         count = len(stored.times)
@@ -117,7 +120,8 @@ def described(
             recent = kept(kind, recent)
             times = ticks_of(recent.column(time_column), time_column)
         model = fitted(times, first, last) if last > first else Poisson(_RARE)
-        present = [name for name in schema.names if stored.events.column(name).null_count < count]
+        known = attributes.get(kind, ())
+        present = [n for n in schema.names if n in known or stored.events.column(n).null_count < count]
         size = stored.events.nbytes / count
         types[kind] = TypeDescription(
             count, int(stored.times[0]), last, size, model, tuple(present), _distinct(stored.events)

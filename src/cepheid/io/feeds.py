@@ -7,7 +7,7 @@ import json
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TextIO
@@ -36,7 +36,7 @@ class Appended(Protocol):
     @property
     def columns(self) -> Columns: ...
 
-    def append(self, table: pa.Table) -> None: ...
+    def append(self, table: pa.Table, attributes: Mapping[str, Collection[str]]) -> None: ...
 
 
 @dataclass(slots=True)
@@ -46,8 +46,11 @@ class Gathered:
     columns: Columns
     schema: pa.Schema | None = None
     parts: list[pa.Table] = field(default_factory=list)
+    attributes: dict[str, set[str]] = field(default_factory=dict)
 
-    def append(self, table: pa.Table) -> None:
+    def append(self, table: pa.Table, attributes: Mapping[str, Collection[str]]) -> None:
+        for kind, names in attributes.items():
+            self.attributes.setdefault(kind, set()).update(names)
         if self.schema is None:
             self.schema = table.schema
         self.parts.append(table.select(self.schema.names).cast(self.schema))
@@ -104,13 +107,20 @@ class Lines:
                 times = self.log.columns.times
                 schema = pa.schema([f.with_type(kind) if f.name in times else f for f in schema])
         try:
-            self.log.append(pa.Table.from_pylist(rows, schema))
+            self.log.append(pa.Table.from_pylist(rows, schema), self._attributes(rows))
         except (pa.ArrowInvalid, pa.ArrowTypeError, InputProblem) as problem:
             if len(rows) == 1:
                 self.rejected(json.dumps(rows[0], default=str), str(problem).splitlines()[0])
                 return
             for row in rows:
                 self._append([{**row, "\0moment": is_moment}])
+
+    def _attributes(self, rows: list[dict[str, Any]]) -> dict[str, set[str]]:
+        """The attributes of each type, those that are null included."""
+        found: dict[str, set[str]] = {}
+        for row in rows:
+            found.setdefault(row[self.log.columns.type], set()).update(row)
+        return found
 
 
 def growing_lines(path: Path, stop: threading.Event) -> Iterator[list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow as pa
 from cepheid.acquire.intervals import BEGINNING, END
 from cepheid.acquire.requests import Answer, Request
 from cepheid.errors import InputProblem, shown
-from cepheid.io.asked_source import Description, Kept, described
+from cepheid.io.asked_source import NO_ATTRIBUTES, Description, Kept, described
 from cepheid.io.event_columns import ticks_of
 from cepheid.io.event_log import EventLog, Keep, Stored, Traffic
 from cepheid.io.inputs import Columns
@@ -41,15 +42,18 @@ class GrowingLog:
     sent: Traffic = field(default_factory=Traffic)
     changed: threading.Condition = field(default_factory=threading.Condition, repr=False)
     _streams: dict[str, list[Stored]] = field(default_factory=dict, repr=False)
+    _attributes: dict[str, set[str]] = field(default_factory=dict, repr=False)
     _first: int = BEGINNING
     _last: int = BEGINNING
     _reported: int = BEGINNING
     _dropped: int = BEGINNING
     _ended: bool = False
 
-    def append(self, table: pa.Table) -> None:
-        """Adds events. One whose time was reported as complete is late."""
+    def append(self, table: pa.Table, attributes: Mapping[str, Collection[str]] = NO_ATTRIBUTES) -> None:
+        """Adds events, whose types have these attributes. One whose time was reported as complete is late."""
         with self.changed:
+            for kind, names in attributes.items():
+                self._attributes.setdefault(kind, set()).update(names)
             if self.schema is None:
                 self.schema = table.schema
             table = table.select(self.schema.names).cast(self.schema)
@@ -144,4 +148,4 @@ class GrowingLog:
             schema = self.described_schema()
             log = EventLog(self.name, {kind: self._whole(kind) for kind in self._streams})
             complete, retained = self.complete(), self.retained
-        return described(log, schema, self.columns.time, complete, retained, kept)
+        return described(log, schema, self.columns.time, complete, retained, kept, self._attributes)

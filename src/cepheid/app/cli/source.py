@@ -72,7 +72,7 @@ def serve_command(
     if not input and not follow:
         raise InputProblem("there are no events", expected="--input PATH or --follow FEED")
     from cepheid.detection.flight_server import FlightLog, ServerOptions
-    from cepheid.detection.log_source import events_of
+    from cepheid.detection.log_source import attributes_of, events_of
     from cepheid.events import Clock
     from cepheid.io.feeds import feed
     from cepheid.io.files import open_files
@@ -101,7 +101,8 @@ def serve_command(
     log = GrowingLog(name, columns, None, max_events, late, starts_late=is_gone)
     for path in input or ():
         source = open_files([Input(path, type)], columns)
-        log.append(events_of(source))
+        events = events_of(source)
+        log.append(events, attributes_of(source, events.column(source.columns.type).unique().to_pylist()))
         if retention is not None and log.schema is not None:
             is_time = is_moment(log.schema.field(time_column).type)
             clock = Clock("us", is_timestamp=True) if is_time else Clock(time_unit or source.epoch_unit)
