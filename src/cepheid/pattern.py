@@ -43,33 +43,36 @@ class EventClass(Pattern):
 
 
 @dataclass(frozen=True, slots=True)
-class Seq(Pattern):
-    """One after the other. Only CED's operators have windows of their own."""
-
-    items: tuple[Pattern, ...]
-    window: Duration | None = None
+class OfOne(Pattern):
+    item: Pattern
 
 
 @dataclass(frozen=True, slots=True)
-class Conj(Pattern):
+class OfMany(Pattern):
+    items: tuple[Pattern, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OfManyInTime(OfMany):
+    """Only CED's operators have windows of their own."""
+
+    window: Duration | None = None
+
+
+class Seq(OfManyInTime):
+    """One after the other."""
+
+
+class Conj(OfManyInTime):
     """All of them, in any order."""
 
-    items: tuple[Pattern, ...]
-    window: Duration | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class Disj(Pattern):
+class Disj(OfMany):
     """Any of them; NEXT's union."""
 
-    items: tuple[Pattern, ...]
 
-
-@dataclass(frozen=True, slots=True)
-class Neg(Pattern):
+class Neg(OfOne):
     """None of these, in the interval that the neighbours (and the window) leave."""
-
-    item: Pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +85,9 @@ class Kleene(Pattern):
 
 
 @dataclass(frozen=True, slots=True)
-class Filtered(Pattern):
+class Filtered(OfOne):
     """NEXT's filter E_θ."""
 
-    item: Pattern
     keep: tuple[Expr, ...]
 
 
@@ -100,28 +102,25 @@ class Next(Pattern):
 
 
 @dataclass(frozen=True, slots=True)
-class Iteration(Pattern):
+class Iteration(OfOne):
     """NEXT's `E+_{φ,θ}`: one or more successors of one another."""
 
-    item: Pattern
     skip: tuple[Expr, ...] = ()
     keep: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Unless(Pattern):
+class Unless(OfOne):
     r"""NEXT's exception `E1 \ E2_λ`: E1, but not if an E2 that satisfies λ (`when`) occurs while it is detected."""
 
-    item: Pattern
     cancel: Pattern
     when: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Timer(Pattern):
+class Timer(OfOne):
     """NEXT's `E @ time`: the point in time a while after E."""
 
-    item: Pattern
     delay: Duration
 
 
@@ -279,14 +278,14 @@ class Query:
 
 def subpatterns(pattern: Pattern) -> tuple[Pattern, ...]:
     match pattern:
-        case Seq() | Conj() | Disj():
+        case OfMany():
             return pattern.items
-        case Neg() | Kleene() | Filtered() | Iteration() | Timer():
-            return (pattern.item,)
         case Next():
             return (pattern.left, pattern.right)
         case Unless():
             return (pattern.item, pattern.cancel)
+        case OfOne() | Kleene():
+            return (pattern.item,)
         case _:
             return ()
 
@@ -306,18 +305,18 @@ def walk(pattern: Pattern) -> list[Pattern]:
 def with_subpatterns(pattern: Pattern, change: Callable[[Pattern], Pattern]) -> Pattern:
     """A copy with `change` applied to every pattern right under it."""
     match pattern:
-        case Seq() | Conj() | Disj():
+        case OfMany():
             return replace(pattern, items=tuple(map(change, pattern.items)))
         case Kleene():
             item = change(pattern.item)
             assert isinstance(item, EventClass)
             return replace(pattern, item=item)
-        case Neg() | Filtered() | Iteration() | Timer():
-            return replace(pattern, item=change(pattern.item))
         case Next():
             return replace(pattern, left=change(pattern.left), right=change(pattern.right))
         case Unless():
             return replace(pattern, item=change(pattern.item), cancel=change(pattern.cancel))
+        case OfOne():
+            return replace(pattern, item=change(pattern.item))
         case _:
             return pattern
 
