@@ -343,6 +343,22 @@ def test_compressed_text_under_any_name(tmp_path: Path, suffix: str, text: str) 
     assert "2 events read, 1 match, 0 rejects" in result.stderr
 
 
+@pytest.mark.parametrize("value", ["[1.5]", '"q"', '{"x": 1}', "true", "18446744073709551616"])
+def test_an_attribute_that_is_null_in_every_event_of_the_query(tmp_path: Path, value: str) -> None:
+    """Events of another type have values that may be of any type."""
+    lines = [f'{{"type":"X","ts":1,"o":{value}}}', '{"type":"X","ts":1,"o":[2]}']
+    lines += ['{"type":"A","ts":2,"o":null,"w":1}', '{"type":"B","ts":3,"w":1}']
+    (tmp_path / "e.jsonl").write_text("\n".join(lines))
+    for condition in ("count(a[].o) <= b.w", "count(a[].o) = 0", "count(a[].o) > 0"):
+        query = f"PATTERN SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) {{ {condition} }} WITHIN 9 units"
+        found = [
+            cepheid("run", "--query", query, "--input", tmp_path / "e.jsonl", "--backend", backend)
+            for backend in ("local", "reference")
+        ]
+        assert [one.exit_code for one in found] == [0, 0], found[0].stderr + found[1].stderr
+        assert found[0].stdout == found[1].stdout, condition
+
+
 def test_a_run_that_rejects_every_row_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "e.csv").write_text("type,ts\nA,soon\nB,later\n")
     words = ["run", "--query", "EVENT SEQ(A a, B b)", "--input", tmp_path / "e.csv", "--output", tmp_path / "o.jsonl"]

@@ -14,7 +14,7 @@ import pyarrow as pa
 from cepheid.codegen.columns import MASK, attribute, number_array, time_of
 from cepheid.codegen.masks import derived_column, masks
 from cepheid.codegen.strings import dictionary_encoded
-from cepheid.codegen.typed_columns import NULL, Strings, to_python
+from cepheid.codegen.typed_columns import NULL, Strings, floats, to_python
 from cepheid.codegen.typed_columns import from_arrow as typed
 from cepheid.errors import InputProblem
 from cepheid.events import HISTORY
@@ -155,6 +155,9 @@ class Encoder:
         if kind is Kind.CODE:
             return np.full(rows, NULL_CODE) if column is None else self.dictionary.encode(column)
         known = NULL if column is None else typed(column)
+        if column is not None and isinstance(known.values, Strings):
+            # Only events of other types have values here: those of the query have nulls, which have no type.
+            known = floats(np.zeros(rows), np.asarray(column.is_valid()))
         return number_array(known, self.plan.types.get(name, known.type), rows)
 
     def _derived(self, table: pa.RecordBatch, name: str) -> Array:
