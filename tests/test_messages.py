@@ -321,6 +321,16 @@ SLIPS = {
     "from every e1=Shelf -> e2=Exit select e1.user insert into Out": "SASE+ is the closest",
     "begin('a').where(x > 3).next('b')": "SASE+ is the closest",
     "CREATE VIEW visit AS EVENT SEQ(Shelf a, Exit b)": "label a query that others use: visit:",
+    "EVENT SEQ(Shelf a, Exit|Door b)": "ANY(Exit, Door) b",
+    "EVENT SEQ(Shelf a, (Exit b | Door c))": "ANY(A, B) x, and groups in ZStream",
+    "EVENT Shelf & Exit": "write it in ZStream: PATTERN A a & B b",
+    "EVENT SEQ(* a, Exit b)": "name the types",
+    "EVENT SEQ(Shelf a, not(Door) b, Exit c)": "the variable stands inside: !(Door b)",
+    "EVENT SEQ(Shelf a, Exit b) WHERE a.user IS b.user": "IS tests for NULL only",
+    "EVENT Shelf a WHERE a.v BETWEEN 5, 10": "BETWEEN 5 AND ...",
+    "EVENT Shelf a WHERE a['user'] = 'x'": "after a point: a.`user`",
+    "EVENT Shelf a WHERE a.user ~ 'x'": "LIKE 'a%'",
+    "EVENT SEQ(Shelf a, Exit b) WHERE a.user = b.user, b.v > 3": "write AND between conditions",
     "# visits\nEVENT SEQ(Shelf a, Exit b)": "comments are written --",
     "visit: EVENT SEQ(Shelf a, Exit b) WITHIN 5;\nPATTERN visit; Exit c": "each of several queries has a label",
 }
@@ -460,6 +470,44 @@ def test_differences_of_floats_at_a_bound() -> None:
         warnings.simplefilter("error")
         assert len(cepheid.match("EVENT SEQ(r a, r b) WHERE round(b.v - a.v, 1) >= 0.3", events)) == 1
         assert len(cepheid.match("EVENT SEQ(r a, r b) WHERE b.v - a.v > 0.2", events)) == 1
+
+
+def test_a_name_in_zstream_that_is_almost_a_type() -> None:
+    with pytest.warns(CepheidWarning, match="`shelf` is no event type of the input, so .* did you mean `Shelf`?"):
+        cepheid.match("PATTERN shelf;Exit", EVENTS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cepheid.match("PATTERN T1;Exit", EVENTS)
+        cepheid.match("PATTERN Shelf;Exit WHERE SAME `tag_id`", EVENTS)
+
+
+def test_a_condition_that_leaves_the_first_event_free() -> None:
+    events = pd.DataFrame({"type": ["A", "A", "B"], "ts": [1, 2, 3], "v": [20, 30, 0]})
+    query = "PATTERN SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) {{ a[i].v > 25 {} }}"
+    with pytest.warns(CepheidWarning, match=r"from the second event on; .* add a\[1\].v > 25"):
+        assert len(cepheid.match(query.format(""), events)) == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(cepheid.match(query.format("AND a[1].v > 25"), events)) == 1
+        cepheid.match(query.format("AND a[i].v > a[i-1].v AND a[1].v > 0"), events)
+
+
+def test_a_query_that_is_the_name_of_a_file() -> None:
+    with pytest.raises(CepheidError) as raised:
+        cepheid.match("queries/a.sase", EVENTS)
+    assert "open('queries/a.sase').read()" in (raised.value.hint or "")
+
+
+def test_events_after_the_query_on_the_command_line(tmp_path: Path) -> None:
+    found = CliRunner().invoke(app, ["run", SASE, "events.csv"])
+    assert found.exit_code == 2 and "events are given with --input events.csv" in found.stderr
+    found = CliRunner().invoke(app, ["state", str(tmp_path / "nowhere")])
+    assert found.exit_code == 2 and "there is no checkpoint" in found.stderr
+
+
+def test_a_run_in_which_every_row_is_rejected_fails(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("type,ts\nShelf,01/05/2024\n")
+    assert CliRunner().invoke(app, ["run", SASE, "--input", str(tmp_path / "a.csv")]).exit_code == 2
 
 
 def test_where_the_time_is() -> None:

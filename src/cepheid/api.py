@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from cepheid.spark.batch import SparkBatch
 
 OUTPUTS = (*SHAPES, "positions", "compressed")
+_FILE = re.compile(r"[\w./\\-]+\.(?:sase|saseplus|zstream|eql|ced|txt|sql|query|q)", re.IGNORECASE)
 LEVELS = ("query", "plan", "code", "analyze")
 
 
@@ -208,6 +210,12 @@ def _warn_of_no_match(prepared: Prepared, analysis: Analysis) -> None:
 
 def _parsed(query: Any, dialect: str) -> Query:
     if isinstance(query, str):
+        if _FILE.fullmatch(query):
+            raise InputProblem(
+                f"`{shown(query)}` is the name of a file, not a query",
+                expected="the text of a query",
+                hint=f"read the file: open({shown(query)!r}).read()",
+            )
         return parse(query, dialect)
     if isinstance(query, Query):
         return query

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cepheid import expr as ex
-from cepheid.errors import listing
+from cepheid.errors import did_you_mean, listing
 from cepheid.events import OWN_UNIT, Clock, Schema
-from cepheid.expr import Attr, Compare, Const
+from cepheid.expr import Aggregate, At, Attr, Compare, Const
 from cepheid.pattern import Query, Strategy, durations, partition_attributes
 from cepheid.types import Family
 
@@ -20,10 +20,10 @@ def warnings_for(query: Query, schema: Schema, clock: Clock) -> list[str]:
         if name not in schema.types and name not in declared
     ]
     empty = _empty_window(query) + _bare_windows(query, clock) + _bare_durations(query) + _constant_conditions(query)
-    empty += _partitions(query) + _float_differences(query)
+    empty += _partitions(query) + _float_differences(query) + _first_events(query)
     if not schema.types:
         return empty
-    return [*empty, *_lacking_attributes(query, schema)] + [
+    return [*empty, *_lacking_attributes(query, schema), *_mistyped_classes(query, schema)] + [
         f"the input has no event of type `{name}` (it has {listing(schema.types)})" for name in dict.fromkeys(missing)
     ]
 
@@ -113,6 +113,38 @@ def _float_differences(query: Query) -> list[str]:
                     f"`{ex.to_text(node)}` compares rounded floats (37.4 - 37.1 is 0.2999...); "
                     f"write round({ex.to_text(side)}, {digits})"
                 )
+    return found
+
+
+_ALIKE = 0.75
+
+
+def _mistyped_classes(query: Query, schema: Schema) -> list[str]:
+    """ZStream's names that are no event type of the input bind any event, also if a type was meant."""
+    found = []
+    for var, role in query.roles.items():
+        alike = did_you_mean(var, schema.types, _ALIKE)
+        is_any = not role.event_class.types
+        if is_any and alike is not None and len(schema.types) > 1:
+            found.append(f"`{var}` is no event type of the input, so it binds events of any type; {alike}")
+    return found
+
+
+def _first_events(query: Query) -> list[str]:
+    """A condition on b[i] is about the second event and later ones; alone, it leaves the first one free."""
+    found = []
+    for test in query.where:
+        nodes = list(ex.walk(test))
+        attributes = [node for node in nodes if isinstance(node, Attr)]
+        names = {node.var for node in attributes}
+        is_alone = {node.at for node in attributes} == {At.CURRENT} and len(names) == 1
+        if not is_alone or any(isinstance(node, Aggregate) for node in nodes):
+            continue
+        (var,) = names
+        tested = (node for other in query.where for node in ex.walk(other) if isinstance(node, Attr))
+        if not any(node.var == var and node.at is At.FIRST for node in tested):
+            twin = ex.to_text(test).replace(f"{var}[i]", f"{var}[1]")
+            found.append(f"`{ex.to_text(test)}` holds from the second event on; for the first one too, add {twin}")
     return found
 
 

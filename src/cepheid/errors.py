@@ -193,7 +193,7 @@ def listing(names: Iterable[str], limit: int = 12) -> str:
     """`a, b, c` for a message, cut when there are many."""
     ordered = sorted(names)
     shown = ", ".join(f"`{name}`" for name in ordered[:limit])
-    return shown + (f" and {len(ordered) - limit} more" if len(ordered) > limit else "") if shown else "nothing"
+    return shown + (f" and {len(ordered) - limit} more" if len(ordered) > limit else "") if shown else "none"
 
 
 def shown(text: str, limit: int = 40) -> str:

@@ -313,6 +313,9 @@ def _subject(predicate: Expr, named: Mapping[str, Role]) -> str:
         return f"the time from {predicate.first} to {predicate.second}"
     if len(named) > 1:
         return f"several events, {' and '.join(named)}"
+    positions = {node.at for node in walk(predicate) if isinstance(node, Attr)}
+    if len(positions) > 1:
+        return f"several events of the list {next(iter(named))}"
     return f"a single event, {next(iter(named))}" if named else "no event at all"
 
 

@@ -138,6 +138,8 @@ def _show(example: Example, directory: Path, console: Console) -> None:
     report.say(console, f"{matches:,} matches in {read}, {_by(plan)}", "bold")
     with output.open(encoding="utf-8") as lines:
         console.print(report.row_table([json.loads(line) for line in islice(lines, report.FIRST_FEW)]))
+    if matches > report.FIRST_FEW:
+        report.say(console, f"and {matches - report.FIRST_FEW:,} more in {output.name}")
     console.print()
 
 

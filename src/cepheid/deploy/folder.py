@@ -11,6 +11,9 @@ from cepheid.errors import CepheidError, InputProblem, NameProblem, did_you_mean
 from cepheid.lang import AUTO
 from cepheid.pattern import EventClass, Query, queries_of, types_named, walk
 
+_OTHERS = ("~", ".bak", ".swp", ".tmp", ".orig", ".md")
+"""Ends of the names of files that are no queries: what editors leave behind, and notes."""
+
 
 def read_folder(folder: Path, dialect: str = AUTO) -> tuple[dict[str, Written], dict[str, CepheidError]]:
     """The queries by the names of their files, and the files that are refused, each with the reason."""
@@ -18,7 +21,7 @@ def read_folder(folder: Path, dialect: str = AUTO) -> tuple[dict[str, Written], 
         raise InputProblem(f"there is no directory `{shown(str(folder), 200)}`", expected="a directory of query files")
     files: dict[str, list[Path]] = {}
     for file in sorted(folder.iterdir()):
-        if file.is_file() and not file.name.startswith("."):
+        if file.is_file() and not (file.name.startswith(".") or file.name.lower().endswith(_OTHERS)):
             files.setdefault(file.stem, []).append(file)
     queries: dict[str, Written] = {}
     refused: dict[str, CepheidError] = {}

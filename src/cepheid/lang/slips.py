@@ -34,6 +34,7 @@ _ANOTHER_QUERY = re.compile(r";?\s*(EVENT|PATTERN|SELECT)\s+[\w`(*!]", re.IGNORE
 _BEGINS = re.compile(r"\b(EVENT|PATTERN|SELECT)\b", re.IGNORECASE)
 _SELECT = re.compile(r"\bSELECT\b", re.IGNORECASE)
 _FROM = re.compile(r"\bFROM\b", re.IGNORECASE)
+_PATTERN_BEFORE = re.compile(r"(?:\bSEQ\s*\([^()]*|\b(?:EVENT|PATTERN)\s*)\Z", re.IGNORECASE)
 _ANY_TYPE = re.compile(r"\bANY\s*\(\s*\Z", re.IGNORECASE)
 _BEFORE_WHERE = re.compile(r".*\b(WITHIN|RETURN|LIMIT|OUTPUT)\b", re.IGNORECASE | re.DOTALL)
 
@@ -90,7 +91,7 @@ _SLIPS = (
     _slip(rf"\bFROM\b{_NOT_WHERE}\0(?:NOT\b|!)", r"an exception cancels what waits: FROM (A a; B b) \\ C c"),
     _slip(r"\bSELECT\b[^;]*\.\0\*", "write SELECT * for all events, or name the variables: SELECT a, b"),
     _slip(r"\bLIMIT\s+\d+\s+\0(\w+)", r"LIMIT stands last: \1 ... LIMIT 5"),
-    _slip(r"\bIS\s+\0['\"\d]", "write = 'text' for a value; IS tests for NULL only: a.x IS NULL"),
+    _slip(r"\bIS\s+\0['\"\w]", "write = 'text' for a value; IS tests for NULL only: a.x IS NULL"),
     _slip(
         r"(?:skip_till|_contiguity)\w*\s*\([^)]*\)\s*\0(?!\{)[\[(\w]",
         "write the conditions in braces: { [id] AND a.x > 1 }",
@@ -153,6 +154,15 @@ _SLIPS = (
     _slip(r";\s*\0(?:WHERE|WITHIN|RETURN)\b", "write `;` only between two events"),
     _slip(r"=\0>", "write >= for at least, <= for at most"),
     _slip(
+        r"\bSEQ\s*\((?:[^()]*,)?\s*(\w+)\s*\0\|\s*(\w+)\s*(\w*)", r"write one event of several types as ANY(\1, \2) \3"
+    ),
+    _slip(
+        rf"\bEVENT\s+SEQ\b{_NOT_WHERE}[,(]\s*\0\(",
+        "write one event of several types as ANY(A, B) x, and groups in ZStream: PATTERN A a; (B b | C c)",
+    ),
+    _slip(rf"\bEVENT\b(?!\s+SEQ){_NOT_WHERE}\0([&|])", r"write it in ZStream: PATTERN A a \1 B b"),
+    _slip(r"(?:\bNOT|[!~])\s*\(\s*([\w`]+)\s*\)\s*\0(\w+)", r"the variable stands inside: !(\1 \2)"),
+    _slip(
         r"\b(?:EVENT|PATTERN)\s+SEQ\s*\([^()]*\0(?:-+>|;(?!\s*\d)|&|\|)",
         "write commas between the components: SEQ(A x, B y)",
     ),
@@ -190,6 +200,10 @@ _SLIPS = (
     ),
     _slip(r"\bRETURN\b[^;]*?(\w+\.\w+)\s+\0\w", r"write AS before the name of a column: \1 AS name"),
     _slip(r"\bAS\s+(\w+)\s+\0(\w+)\s*(?:[,;]|$)", r"write a name with a blank in backticks: AS `\1 \2`"),
+    _slip(r"(\w+)\s*\0\[\s*['\"]([^'\"]+)['\"]", r"write an attribute after a point: \1.`\2`"),
+    _slip(r"\bWHERE\b.*\0~", "write LIKE 'a%', or CONTAINS 'a'"),
+    _slip(r"\bBETWEEN\s+([^\s,]+)\s*\0,", r"write both bounds: BETWEEN \1 AND ..."),
+    _slip(r"\bWHERE\b[^()]*\0,", "write AND between conditions"),
     _slip(r"\bBETWEEN\s+(\S+)\s+\0", r"write both bounds: BETWEEN \1 AND ..."),
     _slip(r"\bOCCURS\s+WITHIN\s+\d+\s+\0[A-Za-z]", "write a unit such as seconds, minutes, hours, days or events"),
     _slip(
@@ -235,6 +249,8 @@ def hint_at(text: str, span: Span) -> str | None:
     if word == "NEXT" and _FROM.search(skeleton(before)):
         return "write `;` between an event and the next one: A a; B b"
     if word == "*" and _ANY_TYPE.search(before[-100:]):
+        return "name the types: ANY(A, B) x; ANY(*), for every type, is in ZStream: PATTERN ANY(*) x; B y"
+    if word == "*" and _PATTERN_BEFORE.search(skeleton(before)[-100:]):
         return "name the types: ANY(A, B) x; ANY(*), for every type, is in ZStream: PATTERN ANY(*) x; B y"
     if word == "*" and not (before.endswith(".") and _SELECT.search(before)):
         return "leave RETURN out for all events with all attributes, or name the variables: RETURN a, b"

@@ -6,6 +6,7 @@ Exit codes: 0 for success, 1 for a bug in Cepheid (of `doctor`: for a problem on
 from __future__ import annotations
 
 import io
+import re
 import sys
 from typing import Annotated, Any
 
@@ -20,14 +21,17 @@ from cepheid.app.cli.deploy import deploy_command
 from cepheid.app.cli.detect import detect_command
 from cepheid.app.cli.doctor import doctor_command
 from cepheid.app.cli.explain import explain_command
+from cepheid.app.cli.options import USER_ERROR
 from cepheid.app.cli.run import run_command
 from cepheid.app.cli.source import source_app
 from cepheid.app.cli.state import state_command
 from cepheid.app.cli.stream import stream_command
-from cepheid.errors import CepheidError
+from cepheid.errors import CepheidError, InputProblem, shown
 from cepheid.version import __version__
 
-USER_ERROR = 2
+_USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
+"""Typer does not export the base of its errors in arguments."""
+_TAKE_EVENTS = ("run", "check", "explain", "deploy")
 
 
 class _Commands(TyperGroup):
@@ -38,6 +42,15 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except CepheidError as error:
             report.note(str(error), "red")
+            raise typer.Exit(USER_ERROR) from error
+        except _USAGE_ERROR as error:
+            extra = re.fullmatch(r"Got unexpected extra argument\S* \((.*)\)", getattr(error, "message", ""))
+            command = getattr(getattr(error, "ctx", None), "info_name", None)
+            if extra is None or command not in _TAKE_EVENTS:
+                raise
+            given = f"--input {extra[1].split()[0]}"
+            problem = InputProblem(f"unexpected `{shown(extra[1])}`", hint=f"events are given with {given}")
+            report.note(str(problem), "red")
             raise typer.Exit(USER_ERROR) from error
 
 

@@ -162,6 +162,8 @@ def deploy_command(
         f"{report.count(matches, 'row')} from {report.count(source.count or 0, 'event')}, "
         f"{source.rejected} rejected"
     )
+    if refused:
+        raise typer.Exit(cli.USER_ERROR)
 
 
 def _write(file: IO[bytes], format: str, tables: list[ShapeTable]) -> int:

@@ -22,6 +22,8 @@ from cepheid.lang import DIALECTS
 if TYPE_CHECKING:
     from cepheid.engine.prepare import RunOptions
 
+USER_ERROR = 2
+"""The exit code."""
 STANDARD = "-"
 
 Dialect = Annotated[str, typer.Option(help=f"The language: auto, {', '.join(d.name for d in DIALECTS)}.")]

@@ -86,8 +86,8 @@ def run_command(
     if analysis is not None:
         for line in no_match_lines(opened.prepared.query, opened.prepared.plan, analysis):
             report.note(line)
-    if rejected and opened.source.count == 0:
-        raise typer.Exit(2)
+    if rejected and opened.source.count == 0:  # no row is an event
+        raise typer.Exit(cli.USER_ERROR)
 
 
 def _write(opened: FileRun, output: str, format: str) -> int:

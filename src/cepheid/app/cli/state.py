@@ -6,6 +6,9 @@ from typing import Annotated
 
 import typer
 
+from cepheid.errors import InputProblem, did_you_mean, shown
+from cepheid.io.inputs import exists, neighbours
+
 
 def state_command(
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The checkpoint directory of the stream.")],
@@ -15,6 +18,12 @@ def state_command(
     master: Annotated[str, typer.Option(help="The Spark master.")] = "local[*]",
 ) -> None:
     """Show the state of a stream: buckets and keys with their sizes and oldest events."""
+    from cepheid.streaming.storage import is_local
+
+    if is_local(checkpoint) and not exists(checkpoint):  # before a JVM starts
+        raise InputProblem(
+            f"there is no checkpoint `{shown(checkpoint, 200)}`", hint=did_you_mean(checkpoint, neighbours(checkpoint))
+        )
     from cepheid.app.stream_view import state_lines
     from cepheid.spark.session import session
     from cepheid.spark.stream import read_state
