@@ -147,3 +147,16 @@ def test_the_branches_of_a_disjunction_are_looked_up_by_key(event: str, where: s
     for batch in TableSource.of(table, Columns()).batches(["id"]):
         list(stepper.step(batch))
     assert sum(count.tried or 0 for count in operator_counts(prepared.kernel, stepper.state).values()) == 600
+
+
+def test_events_of_a_negated_operator_that_equal_the_same_event_are_joined_by_key() -> None:
+    rows = [{"type": "ABCD"[ts % 4], "ts": ts, "id": ts // 4, "v": 1.0, "name": "x", "n": 0} for ts in range(800)]
+    table = pa.Table.from_pylist(rows, SCHEMA)
+    text = "complex Q on A as a, B as b, C as c, D as d event seq(a, !and(b, c; 900), d; 900)"
+    query = parse(f"{text} where a.id = d.id and a.id = b.id and a.id = c.id")
+    prepared = prepare(query, TableSource.of(table, Columns()), RunOptions(time_unit="ms", evaluator="tree"))
+    assert prepared.kernel is not None
+    stepper = Stepper.start(prepared.kernel, None)
+    for batch in TableSource.of(table, Columns()).batches(["id"]):
+        list(stepper.step(batch))
+    assert sum(count.tried or 0 for count in operator_counts(prepared.kernel, stepper.state).values()) <= 1000

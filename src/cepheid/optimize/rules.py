@@ -43,9 +43,10 @@ def wants_rewrites(options: Mapping[str, str | bool]) -> bool:
 
 def rewrite(query: Query, schema: Schema = EMPTY_SCHEMA, rules: Sequence[Rule] | None = None) -> Query:
     """The query after all rules."""
-    if not query.dialect.has_rewrite_rules:
+    if not query.dialect.has_rewrite_rules and query.dialect.conditions_belong_to_operators:
         return query
-    for rule in RULES if rules is None else rules:
+    chosen = RULES if query.dialect.has_rewrite_rules else (follow_equalities,)
+    for rule in chosen if rules is None else rules:
         rewritten = rule(query, schema)
         if rewritten is not query and not (_has_partitions(query) and _partitions_more(query, rewritten)):
             _require_invariants(rule, query, rewritten)
@@ -318,7 +319,8 @@ def _narrower(narrow: Expr, wide: Expr) -> bool:
 def follow_equalities(query: Query, schema: Schema) -> Query:
     """Equality is transitive: with `a.x = b.x` and `b.x = c.x` also `a.x = c.x`, and with `a.x = 5` also `b.x = 5`, so
     that any join can look up and constants reach every class. A negated event or a closure's members that must equal
-    several of them need to equal one: the next after it, so that negation can be pushed down (NSEQ).
+    several of them need to equal one: the next after it, so that negation can be pushed down (NSEQ). The events of a
+    negated operator that must equal the same event equal one another: `A;!(B&C);D` with `A.x = B.x AND A.x = C.x`.
 
     Refuses attributes that an event may lack and variables that a match may not bind, where the equality may not apply;
     and equalities that would make the query partition the stream.
@@ -330,11 +332,12 @@ def follow_equalities(query: Query, schema: Schema) -> Query:
     """
     sure = _SureAttributes(query, schema)
     classes = sure.classes()
-    if not classes:
+    together = list(_equal_when_absent(query, classes, sure))
+    if not classes and not together:
         return query
     where = _one_equality_each(query, classes)
-    for members in classes:
-        where += [p for p in _implied(members, where) if not any(_same(p, other) for other in where)]
+    for implied in (*(_implied(members, where) for members in classes), together):
+        where += [p for p in implied if not any(_same(p, other) for other in where)]
     rewritten = _with_where(query, where)
     return rewritten if partition_attributes(rewritten) == partition_attributes(query) else query
 
@@ -357,6 +360,33 @@ def _implied(members: Sequence[Attr], where: Sequence[Expr]) -> Iterator[Expr]:
             yield from (Compare("=", member, value) for member in members)
     if len(members) <= _LARGEST_CLASS:
         yield from (Compare("=", one, other) for one, other in itertools.combinations(members, 2))
+
+
+def _equal_when_absent(query: Query, classes: Sequence[Sequence[Attr]], sure: _SureAttributes) -> Iterator[Expr]:
+    """The equalities between events of one negated operator that must equal the same event, or equal ones."""
+    operators = [
+        {role for role in pt.roles(node)}
+        for negation in pt.walk(query.pattern)
+        if isinstance(negation, pt.Neg)
+        for node in pt.walk(negation.item)
+        if isinstance(node, pt.Seq | pt.Conj)
+    ]
+    groups: dict[object, list[Attr]] = {}
+    for predicate in query.where if operators else ():
+        match predicate:
+            case Compare(op="=", left=Attr() as left, right=Attr() as right):
+                for inner, outer in ((left, right), (right, left)):
+                    if (
+                        query.roles[inner.var].negated
+                        and not query.roles[outer.var].negated
+                        and sure.equals(inner, outer)
+                    ):
+                        members = next((number for number, some in enumerate(classes) if outer in some), outer)
+                        groups.setdefault(members, []).append(inner)
+    for attributes in groups.values():
+        for one, other in itertools.combinations(attributes, 2):
+            if one.var != other.var and any({one.var, other.var} <= names for names in operators):
+                yield Compare("=", one, other)
 
 
 def _one_equality_each(query: Query, classes: Sequence[Sequence[Attr]]) -> list[Expr]:
@@ -489,6 +519,12 @@ class _SureAttributes:
         known = bool(types) and not event_class.by_name
         return known and all(attr.name in self.schema.types.get(t, {}) for t in types)
 
+    def equals(self, left: Attr, right: Attr) -> bool:
+        """Whether an equality of attributes of events that are there surely applies, and is transitive."""
+        # A decimal equals the floats near it, so equality is not transitive there.
+        kinds = (left.type == FLOAT) == (right.type == FLOAT)
+        return kinds and all(a.at is At.EVENT and self.has(a) for a in (left, right))
+
     def classes(self) -> list[list[Attr]]:
         """The attributes of bound variables that the predicates make equal."""
         groups: list[list[Attr]] = []
@@ -496,10 +532,8 @@ class _SureAttributes:
             match predicate:
                 case Compare(op="=", left=Attr() as left, right=Attr() as right) if left.var != right.var:
                     pair = [left, right]
-                    if not all(a.var in self.bound and a.at is At.EVENT and self.has(a) for a in pair):
+                    if not all(a.var in self.bound for a in pair) or not self.equals(left, right):
                         continue
-                    if (left.type == FLOAT) != (right.type == FLOAT):
-                        continue  # a decimal equals the floats near it, so equality is not transitive
                     touched = [group for group in groups if left in group or right in group]
                     merged = list(dict.fromkeys(itertools.chain(*touched, pair)))
                     groups = [group for group in groups if group not in touched] + [merged]
