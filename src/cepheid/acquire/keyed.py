@@ -91,11 +91,12 @@ class KeyedSet:
         held = self.whole.holds(times)
         if not self.parts or keys is None:
             return held
-        own = np.empty(len(times), object)
-        own[:] = keys
-        for key in dict.fromkeys(key for key in keys if key in self.parts):
-            is_own = np.fromiter((other == key for other in own), bool, len(own))
-            held |= is_own & self.parts[key].holds(times)
+        rows: dict[Key, list[int]] = {}
+        for row, key in enumerate(keys):
+            if key in self.parts:
+                rows.setdefault(key, []).append(row)
+        for key, own in rows.items():
+            held[own] |= self.parts[key].holds(times[own])
         return held
 
     def to_data(self) -> list[Any]:

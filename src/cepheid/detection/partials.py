@@ -123,10 +123,12 @@ def _by_key(begins: Numbers, ends: Numbers, values: pa.Array) -> KeyedSet:
     """The intervals by key. An event whose key is null fits no other."""
     encoded = values.dictionary_encode()
     codes = np.asarray(encoded.indices.fill_null(-1), np.int64)
-    parts = {
-        key: IntervalSet.of_arrays(begins[codes == code], ends[codes == code])
-        for code, key in enumerate(encoded.dictionary.to_pylist())
-    }
+    order = np.argsort(codes, kind="stable")
+    bounds = np.searchsorted(codes[order], np.arange(len(encoded.dictionary) + 1))
+    parts = {}
+    for code, key in enumerate(encoded.dictionary.to_pylist()):
+        own = order[bounds[code] : bounds[code + 1]]
+        parts[key] = IntervalSet.of_arrays(begins[own], ends[own])
     return KeyedSet(parts={key: times for key, times in parts.items() if times})
 
 
