@@ -3,7 +3,7 @@
 The table is sorted by time, in row groups of 65,536 rows: type, time, key, two numbers and a text. All rows that are
 not rare events can be part of a match, so that one scan moves them all. CPU time is that of the driver, the JVM and its
 Python workers. The row groups and rows are counted by a job of their own. CEPHEID_STEPS_ROWS sets another number of
-rows."""
+rows, and CEPHEID_STEPS_DIRECTORY a directory in which the tables stay."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from cepheid.io.inputs import Columns
 from cepheid.lang import parse
 from cepheid.spark.batch import SparkBatch
 from cepheid.spark.description import notes
+from cepheid.spark.reading import ReadCounts
 
 ROW_GROUP = 65_536
 _CHUNK = 64 * ROW_GROUP
@@ -81,7 +82,9 @@ DATA = (
 
 def stored(directory: Path, data: Data, rows: int) -> str:
     """The table as one Parquet file."""
-    path = directory / f"{data.every}-{data.burst}.parquet"
+    path = directory / f"{data.every}-{data.burst}-{rows}.parquet"
+    if path.exists():
+        return str(path)
     rng = np.random.default_rng(1)
     types = pa.array(["Often", "Rare"])
     schema = pa.schema(
@@ -126,14 +129,16 @@ def spark_steps(data: Data, quick: bool) -> Report:
     samples: list[Sample] = []
     spent = FamilyClock()
     with tempfile.TemporaryDirectory(prefix="cepheid-") as directory, running("local[2]") as session:
-        path = stored(Path(directory), data, rows)
+        path = stored(Path(os.environ.get("CEPHEID_STEPS_DIRECTORY", directory)), data, rows)
         variants = [
             Variant(data.name, variant, rows, partial(_run, data, path, session, variant)) for variant in data.variants
         ]
+        scanned: ReadCounts | None = None
         for sample in interleaved(variants, repeats=2, warm=rows < 10_000_000, cpu=spent):
             batch = _batch(data, path, session, sample.variant).acquired()
-            read = batch.counted()
+            read = scanned if batch.steps is None and scanned is not None else batch.counted()
             assert read is not None
+            scanned = read if batch.steps is None else scanned
             more = {
                 "row groups": float(read.decoded),
                 "rows decoded": float(read.rows),

@@ -38,15 +38,30 @@ class OperatorTree(NamedTuple):
         return sum(operator.cpu for operator in self.operators)
 
 
-def operator_tree(query: str, core: Pattern, model: Model, *, is_rewritten: bool) -> OperatorTree:
+class Calibration(NamedTuple):
+    """What the operators cost on a machine: the nanoseconds to read an event of a source, to write one of a match, and
+    to pass one through a union, and the rest as a multiple of the model's. `bench next-11` measures them."""
+
+    leaf: float = LEAF
+    write: float = WRITE
+    union: float = TOUCH
+    work: float = 1.0
+
+
+USUAL = Calibration()
+
+
+def operator_tree(
+    query: str, core: Pattern, model: Model, *, is_rewritten: bool, costs: Calibration = USUAL
+) -> OperatorTree:
     """The operators of a query's core form. A union of a rewritten query is a binary tree by figure 3, since its nodes
     may be shared and placed apart."""
-    builder = _Builder(model, is_rewritten)
+    builder = _Builder(model, is_rewritten, costs)
     root = builder.add(core)
     if not builder.operators:  # a single source
-        builder.put(root.name, (), LEAF * root.estimate.rate, root.estimate.rate)
+        builder.put(root.name, (), costs.leaf * root.estimate.rate, root.estimate.rate)
     last = builder.operators[root.name]
-    builder.operators[root.name] = last._replace(cpu=last.cpu + WRITE * last.rate * len(root.variables))
+    builder.operators[root.name] = last._replace(cpu=last.cpu + costs.write * last.rate * len(root.variables))
     return OperatorTree(query, tuple(builder.operators.values()))
 
 
@@ -61,8 +76,9 @@ class _Part:
 
 
 class _Builder:
-    def __init__(self, model: Model, is_rewritten: bool) -> None:
+    def __init__(self, model: Model, is_rewritten: bool, costs: Calibration) -> None:
         self.model = model
+        self.costs = costs
         self.is_rewritten = is_rewritten
         self.operators: dict[str, PlacedOperator] = {}
 
@@ -101,18 +117,18 @@ class _Builder:
         self._put(name, parts, estimate)
         return _Part(name, names, estimate)
 
-    def _put(self, name: str, parts: Sequence[_Part], estimate: Estimate) -> None:
+    def _put(self, name: str, parts: Sequence[_Part], estimate: Estimate, work: float | None = None) -> None:
         uses = [part.name for part in parts if not part.is_source]
         own = max(estimate.cost - sum(part.estimate.cost for part in parts), 0.0)
-        read = sum(LEAF * part.estimate.rate for part in parts if part.is_source)
-        self.put(name, uses, own + read, estimate.rate)
+        read = sum(self.costs.leaf * part.estimate.rate for part in parts if part.is_source)
+        self.put(name, uses, (self.costs.work if work is None else work) * own + read, estimate.rate)
 
     def _union(self, parts: Sequence[_Part]) -> _Part:
         rate, cost = sum(part.estimate.rate for part in parts), sum(part.estimate.cost for part in parts)
         bursts = sum(part.estimate.burst_rate for part in parts)
-        estimate = replace(parts[0].estimate, rate=rate, burst_rate=bursts, cost=cost + TOUCH * rate)
+        estimate = replace(parts[0].estimate, rate=rate, burst_rate=bursts, cost=cost + self.costs.union * rate)
         name = f"({' | '.join(sorted(part.name for part in parts))})"
-        self._put(name, parts, estimate)
+        self._put(name, parts, estimate, work=1.0)
         return _Part(name, tuple(var for part in parts for var in part.variables), estimate)
 
     def _huffman(self, parts: Sequence[_Part]) -> _Part:

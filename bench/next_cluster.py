@@ -1,0 +1,225 @@
+"""NEXT's figure 11 (§6): queries on up to 40 nodes, real on one and two executors, and simulated.
+
+Real: executors of a local cluster of Spark, each a process with one core. Each runs the queries that greedy placement
+puts on its slot, one after the other, in kernels of their own; the CPU time of a query is the share of the slot that it
+needs. Queries are placed as wholes, since one kernel runs all operators of a query. Simulated: the operators of
+`deploy/operator_graph.py`, one by one, with the paper's placements. The costs of the compiled operators are measured at
+the beginning, on queries other than those of the figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bench.measure import Outcome, Sample, Variant, interleaved
+from bench.next_workload import TOTAL, Runnable, Tree, core_of, events, leaves, plan_of, queries, stats_of
+from bench.report import Benchmark, Column, Report
+from cepheid.deploy.operator_graph import USUAL, Calibration, OperatorTree, operator_tree
+from cepheid.deploy.placement import Placer, cheapest_node, next_node, supported
+from cepheid.optimize.core_cost import CompiledModel
+from cepheid.spark.session import session
+
+FAST = 4_000
+"""The sources are so many times as fast as the paper's: a node then supports tens of queries, not tens of thousands."""
+RATE = FAST * TOTAL
+MOST = {"next": {False: 40, True: 160}, "union": {False: 80, True: 80}}
+"""The queries that are tried for real, as issued and rewritten."""
+FORMS = {False: "as issued", True: "rewritten"}
+_SEED = 3
+"""Of the queries that the costs are measured on."""
+_OTHERS = 12
+
+_STRATEGIES = {
+    "round robin": (False, next_node, False),
+    "greedy": (False, cheapest_node, False),
+    "greedy, rewritten": (True, cheapest_node, False),
+    "reuse": (False, cheapest_node, True),
+    "reuse, rewritten": (True, cheapest_node, True),
+}
+
+
+# --- real -------------------------------------------------------------------------------------------------------------
+
+
+def nanoseconds(tree: Tree, rewritten: bool, table: pa.Table, repeats: int) -> float:
+    """The CPU time of a query for each event of the stream. An operator reads the events of its sources only."""
+    read = table.filter(pc.is_in(table["type"], pa.array(leaves(tree))))
+    runnable = Runnable(plan_of(tree, rewritten=rewritten), read)
+
+    def run() -> Outcome:
+        return Outcome(runnable.run().matches)
+
+    (sample,) = interleaved([Variant(0, "", table.num_rows, run)], repeats=repeats)
+    return 1e9 * sample.cpu / sample.events
+
+
+@cache
+def _table(count: int) -> pa.Table:
+    return events(count)
+
+
+class Work(NamedTuple):
+    """The queries of a slot, by their numbers. `limit` is the load at which it stops: it is overloaded."""
+
+    kind: str
+    rewritten: bool
+    numbers: tuple[int, ...]
+    events: int
+    repeats: int
+
+    def measured(self) -> Iterator[tuple[int, float]]:
+        trees = queries(self.kind, 5, max(self.numbers, default=0) + 1)
+        spent = 0.0
+        for number in self.numbers:
+            found = nanoseconds(trees[number], self.rewritten, _table(self.events), self.repeats)
+            yield number, found
+            spent += found * RATE * 1e-9
+            if spent > 1.0:
+                return
+
+
+def on_executors(works: Sequence[Work]) -> dict[int, float]:
+    """The nanoseconds of queries, each slot measured by an executor of its own, at the same time. A slot that is
+    overloaded measures no more."""
+    slots = len(works)
+    root = Path(__file__).parent.parent
+    # Executors are other processes, which import this package from here.
+    settings = {"spark.executorEnv.PYTHONPATH": f"{root}:{root / 'src'}", "spark.cores.max": str(slots)}
+    spark = session(f"local-cluster[{slots},1,1024]", settings)
+    try:
+        return dict(spark.sparkContext.parallelize(works, slots).flatMap(Work.measured).collect())
+    finally:
+        spark.stop()
+
+
+class Real(NamedTuple):
+    """A real point: the queries that the slots support, their load, and the load that the simulator expects."""
+
+    slots: int
+    rewritten: bool
+    supported: int
+    load: float
+    expected: float
+
+
+def real(kind: str, slots: int, rewritten: bool, costs: Calibration, count: int, repeats: int, most: int) -> Real:
+    """Queries are placed in their order, each on the slot with the least expected load."""
+    trees = queries(kind, 5, most)
+    expected = [_operators(tree, "", rewritten, costs).cpu * RATE * 1e-9 for tree in trees]
+    loads, placed = [0.0] * slots, []
+    for own in expected:
+        slot = loads.index(min(loads))
+        loads[slot] += own
+        placed.append(slot)
+    works = [
+        Work(kind, rewritten, tuple(i for i, of in enumerate(placed) if of == slot), count, repeats)
+        for slot in range(slots)
+    ]
+    found = on_executors(works)
+    spent, total, wanted = [0.0] * slots, 0.0, 0.0
+    for number, slot in enumerate(placed):
+        if number not in found or spent[slot] + found[number] * RATE * 1e-9 > 1.0:
+            return Real(slots, rewritten, number, total, wanted)
+        spent[slot] += found[number] * RATE * 1e-9
+        total += found[number] * RATE * 1e-9
+        wanted += expected[number]
+    return Real(slots, rewritten, most, total, wanted)
+
+
+# --- simulated --------------------------------------------------------------------------------------------------------
+
+
+def calibrated(kind: str, count: int, repeats: int, others: int) -> Calibration:
+    """The costs on this machine, from other queries of the same kind. A compiled union passes events on at no cost of
+    its own, so its queries give what it costs to read and to write an event; those of next give the rest."""
+    trees = queries(kind, 5, others, _SEED)
+    reads = writes = works = spent = 0.0
+    for tree in trees:
+        for rewritten in FORMS:
+            spent += nanoseconds(tree, rewritten, _table(count), repeats)
+            reads += _operators(tree, "", rewritten, Calibration(USUAL.leaf, 0, 0, 0)).cpu
+            writes += _operators(tree, "", rewritten, Calibration(0, USUAL.write, 0, 0)).cpu
+            works += _operators(tree, "", rewritten, Calibration(0, 0, 0, 1)).cpu
+    if kind == "union":
+        scale = spent / (reads + writes)
+        return Calibration(USUAL.leaf * scale, USUAL.write * scale, 0.0, 1.0)
+    return USUAL._replace(union=0.0, work=max(spent - reads - writes, 0.0) / works)
+
+
+def _operators(tree: Tree, name: str, rewritten: bool, costs: Calibration) -> OperatorTree:
+    model = CompiledModel(stats_of(tree))
+    core = core_of(tree, model if rewritten else None)
+    return operator_tree(name, core, model, is_rewritten=rewritten, costs=costs)
+
+
+def simulated(kind: str, count: int, nodes: Sequence[int], costs: Calibration) -> list[Sample]:
+    trees = queries(kind, 5, count)
+    graphs = {
+        rewritten: [_operators(tree, str(number), rewritten, costs) for number, tree in enumerate(trees)]
+        for rewritten in FORMS
+    }
+    samples = []
+    for several in nodes:
+        for name, (rewritten, choose, reuses) in _STRATEGIES.items():
+            found = supported(graphs[rewritten], RATE, Placer(several, choose, reuses))
+            samples.append(_point(several, f"{name}, simulated", found))
+    return samples
+
+
+def _point(nodes: int, variant: str, found: int) -> Sample:
+    return Sample(nodes, variant, int(RATE), Outcome(found), 1.0, 1.0, variant)
+
+
+# --- the figure -------------------------------------------------------------------------------------------------------
+
+
+def figure_11(kind: str, quick: bool) -> Report:
+    count, repeats, others = (300, 1, 1) if quick else (200_000, 3, _OTHERS)
+    costs = calibrated(kind, count, repeats, others)
+    costs = USUAL if quick else costs  # kernels are interpreted then
+    points = (
+        []
+        if quick
+        else [
+            real(kind, slots, rewritten, costs, count, repeats, MOST[kind][rewritten])
+            for slots in (1, 2)
+            for rewritten in FORMS
+        ]
+    )
+    samples = [_point(p.slots, f"greedy, {FORMS[p.rewritten]}, real", p.supported) for p in points]
+    nodes, tried = ((1, 4), 30) if quick else ((1, 2, 5, 10, 20, 30, 40), 5_000)
+    samples += simulated(kind, tried, nodes, costs)
+    by_point = {(sample.point, sample.variant): sample.outcome.matches for sample in samples}
+    last = {name: by_point[nodes[-1], f"{name}, simulated"] for name in _STRATEGIES}
+    gains = ", ".join(f"{name} x {last[f'{name}, rewritten'] / max(last[name], 1):.2f}" for name in ("greedy", "reuse"))
+    loads = "; ".join(f"{p.slots} slots {FORMS[p.rewritten]} {p.expected / max(p.load, 1e-9):.2f}" for p in points)
+    paper = "x 1.24 and x 1.34 for next" if kind == "next" else "up to x 1.5 of greedy for union"
+    return Report(
+        "next-11" if kind == "next" else "next-11-union",
+        f"{kind} queries of 5 operators supported, {int(RATE):,} events/s; real and simulated",
+        "nodes",
+        tuple(samples),
+        f"rewriting on {nodes[-1]} nodes: {gains}; in the paper {paper} (figure 11). At most {tried:,} queries were "
+        f"tried. Simulated load as a share of the real one: {loads or 'not measured'} (target 0.8 to 1.2). Measured "
+        f"costs: {costs.leaf:.2g} ns to read and {costs.write:.2g} ns to write an event, and {costs.work:.2f} times "
+        "the rest of the model.",
+        columns=(
+            Column("queries supported", lambda sample: f"{sample.outcome.matches:,}"),
+            Column("point", lambda sample: sample.variant.rpartition(", ")[2]),
+        ),
+        value=lambda sample: max(float(sample.outcome.matches), 1.0),
+        value_title="queries supported",
+    )
+
+
+_ABOUT: Mapping[str, str] = {"next": "next-11", "union": "next-11-union"}
+BENCHMARKS = tuple(
+    Benchmark(name, f"NEXT figure 11: {kind} queries on up to 40 nodes, real and simulated", partial(figure_11, kind))
+    for kind, name in _ABOUT.items()
+)
