@@ -75,7 +75,7 @@ def over_flight(point: Point, table: pa.Table, directory: Path) -> tuple[int, Co
     """The matches, the events that the base received by type, and those that the server has sent."""
     query = f"complex Q event {point.event.text}"
     with served(directory, {"log": table}) as servers:
-        found = detection(query, servers.path, DEFAULT_COLUMNS, adapt_every=None)
+        found = detection(query, servers.path, DEFAULT_COLUMNS, adapt_every=None, timeout=120)
         known = found.program
         program = Program.of(known.prepared, known.tree, point.plan, known.asked, known.sources, found.run_options)
         running = replace(found, program=program).run()

@@ -10,8 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 import cepheid
+from cepheid.acquire.intervals import END
 from cepheid.app.cli import app
 from cepheid.errors import InputProblem
+from cepheid.io.asked_source import described
+from cepheid.io.event_log import EventLog
 from cepheid.io.feeds import Lines, feed, growing_lines
 from cepheid.io.growing_log import GrowingLog
 from cepheid.io.inputs import DEFAULT_COLUMNS
@@ -69,6 +72,19 @@ def test_statistics_are_stored_and_used(tmp_path: Path) -> None:
     (tmp_path / "stats.json").write_text("[]")
     with pytest.raises(InputProblem, match="has no statistics of sources"):
         cepheid.detect(QUERY, sources)
+
+
+def test_events_in_one_burst_are_rare_in_the_time_of_the_whole_log() -> None:
+    """Otherwise, a type that occurs in one second of an hour would count as frequent, and everything be pushed."""
+    burst = [1_800_000 + 10 * i for i in range(30)]
+    kinds = ["Burst"] * 30 + ["Steady"] * 3_600
+    table = pa.table({"type": kinds, "ts": [*burst, *range(0, 3_600_000, 1_000)]})
+    log = EventLog.of("log", table, DEFAULT_COLUMNS)
+    found = described(log, table.schema, "ts", END).types
+    assert found["Burst"].model.rate == pytest.approx(30 / 3_600_000, rel=0.2)
+    assert found["Steady"].model.rate == pytest.approx(1 / 1_000, rel=0.05)
+    plan = cepheid.explain_detection("complex Q on Burst as b, Steady as s event and(b, s; 5000)", {"log": table})
+    assert "plan: b → s" in plan
 
 
 @pytest.mark.parametrize(

@@ -215,7 +215,8 @@ def fits(times: Sequence[int] | npt.NDArray[np.int64], begin: int, end: int) -> 
     """All models of a sample of event times, the best first."""
     ordered = np.sort(np.asarray(times, np.int64))
     length = max(end - begin + 1, 1)
-    gaps = np.diff(ordered)
+    silence = np.array([gap for gap in (ordered[0] - begin, end - ordered[-1]) if gap > 0] if len(ordered) else [])
+    gaps = np.concatenate([np.diff(ordered), silence])
     rate = max(len(ordered), 0.5) / length
     if len(ordered) < _FEW:
         return [Fit(Poisson(rate), 0.0)]
@@ -240,8 +241,9 @@ def _poisson(rate: float, counts: npt.NDArray[np.int64], step: float) -> Fit:
 
 
 def _histogram(gaps: npt.NDArray[np.int64], step: float) -> Fit:
-    bounds = np.unique(np.concatenate([[0.0], np.quantile(gaps, np.linspace(0, 1, _BINS + 1))]))
     ordered = np.sort(gaps)
+    shortest = ordered[0] * (1 - 1e-6)  # no gap is shorter: events may come at regular times
+    bounds = np.unique(np.concatenate([[0.0, shortest], np.quantile(gaps, np.linspace(0, 1, _BINS + 1))]))
     longer = 1.0 - np.searchsorted(ordered, bounds, "right") / len(gaps)
     longer[0], longer[-1] = 1.0, 0.0
     shares = -np.diff(longer)

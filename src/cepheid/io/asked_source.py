@@ -107,19 +107,22 @@ def described(
     kept: Kept | None = None,
     attributes: Mapping[str, Collection[str]] = NO_ATTRIBUTES,
 ) -> Description:
-    """The description of a log. A type that has no event that is kept is described by its rate. `attributes` are those
-    that the events of a type have, even if they are null in all of them."""
+    """The description of a log. A type that has no event that is kept is described by its rate. Rates count the time of
+    the whole log: a type whose few events are close together is rare. `attributes` are those that the events of a type
+    have, even if they are null in all of them."""
     types: dict[str, TypeDescription] = {}
+    spans = [(int(of.times[0]), int(of.times[-1])) for of in log.streams.values() if len(of.times)]
+    begin, end = min((first for first, _ in spans), default=0), max((last for _, last in spans), default=0)
     for kind, stored in log.streams.items():
         count = len(stored.times)
         if not count:
             continue
         times, recent = stored.times[-SAMPLE:], stored.events.slice(max(count - SAMPLE, 0))
-        first, last = int(times[0]), int(times[-1])
+        first, last = int(times[0]) if count > SAMPLE else begin, int(times[-1])
         if kept is not None:
             recent = kept(kind, recent)
             times = ticks_of(recent.column(time_column), time_column)
-        model = fitted(times, first, last) if last > first else Poisson(_RARE)
+        model = fitted(times, first, end) if end > first else Poisson(_RARE)
         known = attributes.get(kind, ())
         present = [n for n in schema.names if n in known or stored.events.column(n).null_count < count]
         size = stored.events.nbytes / count
