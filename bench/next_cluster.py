@@ -10,12 +10,14 @@ the beginning, on queries other than those of the figure.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import SparkSession
 
 from bench.measure import Outcome, Sample, Variant, interleaved
 from bench.next_workload import TOTAL, Runnable, Tree, core_of, events, leaves, plan_of, queries, stats_of
@@ -25,15 +27,15 @@ from cepheid.deploy.placement import Placer, cheapest_node, next_node, supported
 from cepheid.optimize.core_cost import CompiledModel
 from cepheid.spark.session import session
 
-FAST = 4_000
+FAST = 8_000
 """The sources are so many times as fast as the paper's: a node then supports tens of queries, not tens of thousands."""
 RATE = FAST * TOTAL
-MOST = {"next": {False: 40, True: 160}, "union": {False: 80, True: 80}}
+MOST = {"next": {False: 20, True: 80}, "union": {False: 40, True: 40}}
 """The queries that are tried for real, as issued and rewritten."""
 FORMS = {False: "as issued", True: "rewritten"}
 _SEED = 3
 """Of the queries that the costs are measured on."""
-_OTHERS = 12
+_OTHERS = 8
 
 _STRATEGIES = {
     "round robin": (False, next_node, False),
@@ -84,18 +86,22 @@ class Work(NamedTuple):
                 return
 
 
-def on_executors(works: Sequence[Work]) -> dict[int, float]:
-    """The nanoseconds of queries, each slot measured by an executor of its own, at the same time. A slot that is
-    overloaded measures no more."""
-    slots = len(works)
+@contextmanager
+def executors(slots: int) -> Iterator[SparkSession]:
+    """A session with so many executors of one core. They are other processes, which import this package from here."""
     root = Path(__file__).parent.parent
-    # Executors are other processes, which import this package from here.
     settings = {"spark.executorEnv.PYTHONPATH": f"{root}:{root / 'src'}", "spark.cores.max": str(slots)}
     spark = session(f"local-cluster[{slots},1,1024]", settings)
     try:
-        return dict(spark.sparkContext.parallelize(works, slots).flatMap(Work.measured).collect())
+        yield spark
     finally:
         spark.stop()
+
+
+def on_executors(works: Sequence[Work], spark: SparkSession) -> dict[int, float]:
+    """The nanoseconds of queries, each slot measured by an executor of its own, at the same time. A slot that is
+    overloaded measures no more."""
+    return dict(spark.sparkContext.parallelize(works, len(works)).flatMap(Work.measured).collect())
 
 
 class Real(NamedTuple):
@@ -108,7 +114,14 @@ class Real(NamedTuple):
     expected: float
 
 
-def real(kind: str, slots: int, rewritten: bool, costs: Calibration, count: int, repeats: int, most: int) -> Real:
+def real(kind: str, slots: int, costs: Calibration, count: int, repeats: int) -> list[Real]:
+    with executors(slots) as spark:
+        return [_real(kind, slots, form, costs, count, repeats, MOST[kind][form], spark) for form in FORMS]
+
+
+def _real(
+    kind: str, slots: int, rewritten: bool, costs: Calibration, count: int, repeats: int, most: int, spark: SparkSession
+) -> Real:
     """Queries are placed in their order, each on the slot with the least expected load."""
     trees = queries(kind, 5, most)
     expected = [_operators(tree, "", rewritten, costs).cpu * RATE * 1e-9 for tree in trees]
@@ -121,7 +134,7 @@ def real(kind: str, slots: int, rewritten: bool, costs: Calibration, count: int,
         Work(kind, rewritten, tuple(i for i, of in enumerate(placed) if of == slot), count, repeats)
         for slot in range(slots)
     ]
-    found = on_executors(works)
+    found = on_executors(works, spark)
     spent, total, wanted = [0.0] * slots, 0.0, 0.0
     for number, slot in enumerate(placed):
         if number not in found or spent[slot] + found[number] * RATE * 1e-9 > 1.0:
@@ -180,18 +193,12 @@ def _point(nodes: int, variant: str, found: int) -> Sample:
 
 
 def figure_11(kind: str, quick: bool) -> Report:
-    count, repeats, others = (300, 1, 1) if quick else (200_000, 3, _OTHERS)
+    count, repeats, others = (300, 1, 1) if quick else (100_000, 2, _OTHERS)
     costs = calibrated(kind, count, repeats, others)
     costs = USUAL if quick else costs  # kernels are interpreted then
-    points = (
-        []
-        if quick
-        else [
-            real(kind, slots, rewritten, costs, count, repeats, MOST[kind][rewritten])
-            for slots in (1, 2)
-            for rewritten in FORMS
-        ]
-    )
+    points = [] if quick else [point for slots in (1, 2) for point in real(kind, slots, costs, count, repeats)]
+    for point in points:
+        print(point, costs, flush=True)
     samples = [_point(p.slots, f"greedy, {FORMS[p.rewritten]}, real", p.supported) for p in points]
     nodes, tried = ((1, 4), 30) if quick else ((1, 2, 5, 10, 20, 30, 40), 5_000)
     samples += simulated(kind, tried, nodes, costs)

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bench import flink, readme, spark, spark_languages, spark_steps, streaming
+from bench import flink, next_paced, readme, spark, spark_languages, spark_steps, streaming
 from bench.__main__ import BENCHMARKS, app
 from bench.measure import Disagreement, Outcome, Sample, require_agreement
 from bench.report import Report, rate
 
-ON_SPARK = [b.name for module in (spark, spark_languages, spark_steps, flink, streaming) for b in module.BENCHMARKS]
+ON_SPARK = [
+    b.name for module in (spark, spark_languages, spark_steps, flink, streaming, next_paced) for b in module.BENCHMARKS
+]
 
 
 @pytest.mark.slow
