@@ -1,0 +1,148 @@
+"""How well plans of plan-based CED are modelled and searched for.
+
+`ced-model`: the events that plans of one to five steps fetch, measured in memory, beside those that the default model
+expects of models that are fitted to the streams: Poisson, bursty (the first type comes in bursts of ten), and regional
+(three sources for each type, with rates of 1, 2 and 4). `ced-search`: the time to find a plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from bench.measure import Outcome, Sample, measure
+from bench.report import Benchmark, Column, Report
+from cepheid.acquire.cost import CoverageModel, StreamModel
+from cepheid.acquire.models import Poisson
+from cepheid.acquire.search import Search, SearchOptions
+from cepheid.acquire.tree import Kind, Operator, Primitive
+from cepheid.api import detection
+from cepheid.io.inputs import DEFAULT_COLUMNS
+
+_LENGTH = 2_000_000
+_RATES = {"A": 0.4, "B": 0.7, "C": 1.0, "D": 1.3, "E": 1.6}
+"""Relative rates of the types."""
+Times = np.ndarray
+Drawn = Callable[[np.random.Generator, str, float], list[Times]]
+
+
+def _poisson(rng: np.random.Generator, kind: str, rate: float) -> list[Times]:
+    return [np.sort(rng.integers(0, _LENGTH, max(rng.poisson(rate * _LENGTH), 1)))]
+
+
+def _bursty(rng: np.random.Generator, kind: str, rate: float) -> list[Times]:
+    if kind != "A":
+        return _poisson(rng, kind, rate)
+    begins = rng.integers(0, _LENGTH, max(rng.poisson(rate * _LENGTH / 10), 1))
+    return [np.unique((begins[:, None] + 20 * np.arange(10)).ravel())]
+
+
+def _regional(rng: np.random.Generator, kind: str, rate: float) -> list[Times]:
+    return [_poisson(rng, kind, rate * share / 7)[0] for share in (1, 2, 4)]
+
+
+DATA: Mapping[str, Drawn] = {"poisson": _poisson, "bursty": _bursty, "regional": _regional}
+
+
+def _plan(steps: int) -> str:
+    """`A → B → C, D, E` for three steps."""
+    names = list(_RATES)
+    return " → ".join([*names[: steps - 1], ", ".join(names[steps - 1 :])])
+
+
+def sampled(data: str, steps: int, load: float, count: int) -> Sample:
+    """`load` is the rate of C times the window."""
+    rng = np.random.default_rng(round(1_000 * load) + steps)
+    unit = count / _LENGTH
+    tables: dict[str, pa.Table] = {}
+    for kind, share in _RATES.items():
+        for region, times in enumerate(DATA[data](rng, kind, share * unit)):
+            table = pa.table({"type": [kind] * len(times), "ts": times})
+            known = tables.get(f"region{region}")
+            tables[f"region{region}"] = table if known is None else pa.concat_tables([known, table])
+    total = sum(table.num_rows for table in tables.values())
+    query = f"complex Q event and({', '.join(_RATES)}; {max(int(load / unit), 1)})"
+    found = detection(query, tables, DEFAULT_COLUMNS, plan=_plan(steps), adapt_every=None)
+    running = found.run()
+    matches = sum(part.num_rows for part in running.matches())
+    rate = sum(stream.model.rate for stream in found.costs.streams.values())
+    share, expected = running.counts.events / total, found.choice.chosen.cost / rate
+    counted = {"share": share, "model": expected, "ratio": share / expected}
+    return Sample(f"{load:g}, {steps} steps", data, total, Outcome(matches, 0, counted), 1.0, 1.0, f"{data} {steps}")
+
+
+def model(quick: bool) -> Report:
+    loads, steps = ((1.0,), (1, 3)) if quick else ((0.01, 0.1, 0.3, 1.0), (1, 2, 3, 4, 5))
+    count = 50 if quick else 1_500
+    samples = [
+        sampled(data, number, load, count if load < 1 else count // 4)
+        for load in loads
+        for number in steps
+        for data in DATA
+    ]
+    worst = max(samples, key=lambda sample: abs(math.log(sample.outcome.counted["ratio"])))
+    return Report(
+        "ced-model",
+        "and of five: events fetched, measured in memory and modelled",
+        "rate x window, steps",
+        tuple(samples),
+        f"the target is 15 %. The largest difference is {worst.outcome.counted['ratio'] - 1:+.1%}, "
+        f"{worst.variant} at {worst.point}.",
+        columns=tuple(
+            Column(title, lambda sample, name=name: f"{sample.outcome.counted[name]:.3f}")  # type: ignore[misc]
+            for title, name in (("fetched (share)", "share"), ("model (share)", "model"), ("measured / model", "ratio"))
+        ),
+        value=lambda sample: sample.outcome.counted["ratio"],
+        value_title="measured / model",
+        log_y=False,
+    )
+
+
+# --- the time of a search ---------------------------------------------------------------------------------------------
+
+
+def _operator(count: int, kind: Kind, negated: int) -> Operator:
+    items = tuple(Primitive(f"e{i}", f"E{i}") for i in range(count))
+    return Operator("q", kind, items, 100, tuple(i >= count - negated for i in range(count)))
+
+
+def _searched(operator: Operator, algorithm: str) -> Outcome:
+    rng = np.random.default_rng(1)
+    rates = 10 ** rng.uniform(-4, -1, len(operator.items))
+    costs = CoverageModel({f"E{i}": StreamModel(Poisson(float(rate)), 1.0) for i, rate in enumerate(rates)})
+    return Outcome(len(Search(costs, SearchOptions(algorithm)).plans(operator)))
+
+
+def searching(quick: bool) -> Report:
+    shapes = (("and", Kind.AND, 0), ("seq", Kind.SEQ, 0), ("seq, two negated", Kind.SEQ, 2))
+    sizes = (("dp", 4),) if quick else (("dp", 5), ("dp", 8), ("heuristic", 8), ("heuristic", 30))
+    samples = [
+        measure(
+            f"{algorithm}, {count} subevents",
+            name,
+            1,
+            partial(_searched, _operator(count, kind, negated), algorithm),
+            question=name,
+        )
+        for algorithm, count in sizes
+        for name, kind, negated in shapes
+    ]
+    return Report(
+        "ced-search",
+        "CED: search time for a plan",
+        "algorithm",
+        tuple(samples),
+        "the targets are 1 s for dynamic programming over 8 subevents, and 100 ms for heuristics over 30.",
+        columns=(Column("milliseconds (CPU)", lambda sample: f"{1_000 * sample.cpu:.2f}"),),
+        value=lambda sample: 1_000 * sample.cpu,
+        value_title="milliseconds (CPU)",
+    )
+
+
+BENCHMARKS = (
+    Benchmark("ced-model", "target: events fetched, measured and modelled", model),
+    Benchmark("ced-search", "target: search time for a plan of acquisition", searching),
+)
