@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -12,7 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from cepheid.dialect import COMBINATIONS, RUNS, Dialect
-from cepheid.errors import Span
+from cepheid.errors import InputProblem, Span
 from cepheid.events import Duration
 from cepheid.expr import Aggregate, Attr, Compare, Expr, OccursWithin, Over, Param, Same, substitute
 from cepheid.expr import walk as walk_expression
@@ -530,7 +531,17 @@ def with_params(query: Query, params: Mapping[str, Any]) -> Query:
     """The query with its parameters replaced by values, its inputs included."""
 
     def duration(d: Duration) -> Duration:
-        return replace(d, amount=params[d.amount]) if isinstance(d.amount, str) and d.amount in params else d
+        if not isinstance(d.amount, str) or d.amount not in params:
+            return d
+        amount = params[d.amount]
+        if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 <= amount < math.inf:
+            raise InputProblem(
+                f"the parameter `{d.amount}` is a length of time, and its value is {amount!r}",
+                span=d.span,
+                expected="a number that is not negative",
+                hint=f"write a number, and the unit in the query: WITHIN {d.amount} hours",
+            )
+        return replace(d, amount=amount)
 
     def windows(pattern: Pattern) -> Pattern:
         node = with_subpatterns(pattern, windows)

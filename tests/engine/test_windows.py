@@ -70,3 +70,9 @@ def test_the_longest_window_reaches_from_the_first_time_to_the_last() -> None:
         ("PATTERN A;B WITHIN 2305843009213693951 units", 1),
     ):
         assert len(cepheid.match(query, ends)) == len(cepheid.match(query, ends, evaluator="reference")) == expected
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, "1 hour", True])
+def test_a_parameter_that_is_no_length_of_time_is_refused(value: object) -> None:
+    with pytest.raises(InputProblem, match="`w` is a length of time, and its value is"):
+        cepheid.match("EVENT SEQ(A a, B b) WITHIN w", EVENTS, params={"w": value}, time_unit="s")
