@@ -297,7 +297,7 @@ def hash_code(value: Any) -> int:
     if isinstance(value, int):
         return int(value) & _WORD
     if isinstance(value, float):
-        return int.from_bytes(struct.pack("<d", value), "little")
+        return int.from_bytes(struct.pack("<d", value + 0.0), "little")  # -0.0 is equal to 0.0
     text = value if isinstance(value, str) else repr(value)
     digest = hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=8)
     return int.from_bytes(digest.digest(), "little")

@@ -7,6 +7,7 @@ from datetime import datetime
 import pyarrow as pa
 import pytest
 
+import cepheid
 from cepheid.codegen.hashing import hashed
 from cepheid.codegen.typed_columns import constant, from_arrow, to_python
 from cepheid.evaluation import call
@@ -33,3 +34,10 @@ def test_the_hash_of_columns_is_that_of_their_values(name: str) -> None:
 
 def test_values_without_a_word_are_left_to_the_definition() -> None:
     assert hashed([from_arrow(pa.array([[1.0, 2.0]]))], 1) is None
+
+
+@pytest.mark.parametrize("evaluator", [None, "reference"])
+def test_equal_floats_have_one_hash(evaluator: str | None) -> None:
+    table = pa.table({"type": ["A", "B"], "ts": [1, 2], "f": [0.0, -0.0]})
+    query = "EVENT SEQ(A a, B b) WHERE a.f = b.f AND hash_f(a.f) = hash_f(b.f)"
+    assert cepheid.match(query, table, evaluator=evaluator).num_rows == 1

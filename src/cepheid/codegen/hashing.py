@@ -36,7 +36,7 @@ def _codes(column: Column, length: int) -> Array | None:
         of_texts = np.array([hash_code(text) for text in column.values.dictionary.to_pylist()], np.uint64)
         words = of_texts[column.values.codes]
     elif column.type.family is Family.FLOAT:
-        words = np.asarray(column.values, np.float64).view(np.uint64)
+        words = (np.asarray(column.values, np.float64) + 0.0).view(np.uint64)  # -0.0 is equal to 0.0
     elif column.type.family in _WORDS or column.type.is_time:
         words = np.asarray(column.values).astype(np.uint64)
     else:
