@@ -47,9 +47,6 @@ class ReadCounts:
     moved: int = 0
     """The rows that were handed on."""
 
-    def __add__(self, other: ReadCounts) -> ReadCounts:
-        return ReadCounts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
-
 
 def read_text(title: str, read: ReadCounts) -> str:
     return f"{title}: {read.decoded:,} row groups, {read.rows:,} rows decoded, {read.moved:,} rows moved"

@@ -26,6 +26,15 @@ class Awaited(NamedTuple):
     as_float: bool
 
 
+def _named(word: str) -> cached_property[str]:
+    """The name of a variable of an index: `slots`, `slots1`."""
+
+    def name(index: RunIndex) -> str:
+        return f"{word}{index.number or ''}"
+
+    return cached_property(name)
+
+
 @dataclass(frozen=True)
 class RunIndex:
     """A hash table of lists of runs, by partition and by the value that the runs wait for, if there is one. A slot has
@@ -38,24 +47,13 @@ class RunIndex:
     stores_measure: bool
     """Whether a slot holds the measure that its partition has reached."""
 
-    @cached_property
-    def name(self) -> str:
-        return f"index{self.number or ''}"
-
-    @cached_property
-    def slots(self) -> str:
-        """The variable that is the number of slots."""
-        return f"slots{self.number or ''}"
-
-    @cached_property
-    def used(self) -> str:
-        """The register that counts the used slots."""
-        return f"used{self.number or ''}"
-
-    @cached_property
-    def at(self) -> str:
-        """The variable that holds the slot of the current event."""
-        return f"at{self.number or ''}"
+    name = _named("index")
+    slots = _named("slots")
+    """The variable that is the number of slots."""
+    used = _named("used")
+    """The register that counts the used slots."""
+    at = _named("at")
+    """The variable that holds the slot of the current event."""
 
     @cached_property
     def parts(self) -> int:

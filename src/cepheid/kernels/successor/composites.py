@@ -61,10 +61,8 @@ def field_name(field: Field, values: Values) -> str:
     match field:
         case Row():
             return f"ROW{values.component[field.var]}"
-        case Chain():
-            return f"CHAIN{field.operator}"
-        case Limit():
-            return f"LIMIT{field.operator}"
+        case Chain() | Limit():
+            return f"{type(field).__name__.upper()}{field.operator}"
         case Time():
             return f"TIME{field.index}"
         case Value():
