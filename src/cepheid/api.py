@@ -131,11 +131,11 @@ def match(
                 )
             shown_as = OutputOptions(output, detected_at, match_id, id_column)
             return _spark_many(_named(query, dialect), events, columns, run_options, shown_as, session, partitions)
-        if detected_at or match_id or id_column is not None or rejects or output not in SHAPES:
-            raise NotAvailable(
-                "`detected_at`, `id_column`, `rejects`, positions and compressed matches of several queries",
-                hint="run the query alone",
-            )
+        given = {"detected_at": detected_at, "match_id": match_id, "id_column": id_column is not None}
+        given |= {"rejects": rejects, f'output="{output}"': output not in SHAPES}
+        asked = [name for name, is_given in given.items() if is_given]
+        if asked:
+            raise NotAvailable(f"`{asked[0]}` of several queries in one pass", hint="run the query alone")
         planned = _deployed(query, events, dialect, columns, run_options)
         if planned is None:
             return []
@@ -558,6 +558,10 @@ def read_output(path: str, session: Any = None, *, query: str | None = None) -> 
         directory = open_directory(path, session)
     rows = read_rows(directory, query)
     if rows is None:
-        of = "" if query is None else f" of the query `{shown(query)}`"
-        raise InputProblem(f"the directory `{shown(path, 200)}` contains no output of a stream{of}")
+        if query is not None and read_rows(directory, None) is not None:
+            raise InputProblem(
+                f"the directory `{shown(path, 200)}` contains no match of a query `{shown(query)}`",
+                hint="the query has found none yet, or has another name",
+            )
+        raise InputProblem(f"the directory `{shown(path, 200)}` contains no output of a stream")
     return rows

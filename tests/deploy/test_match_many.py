@@ -118,3 +118,11 @@ def test_fraud_rules_together_and_alone(seed: int) -> None:
 def test_the_name_of_a_query_is_a_string() -> None:
     with pytest.raises(CepheidError, match="the name of a query is `1`"):
         cepheid.match({1: PAIR}, events())  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("option", ["match_id", "detected_at", "rejects"])
+def test_options_of_one_query_are_named(option: str) -> None:
+    table = pa.table({"type": ["A", "B"], "ts": [1, 2]})
+    asked: Any = {option: True}
+    with pytest.raises(CepheidError, match=f"`{option}` of several queries"):
+        cepheid.match({"x": "EVENT SEQ(A a, B b)"}, table, **asked)
