@@ -468,6 +468,12 @@ def _spark_batch(
 
     refuse_text_options(columns.text)
     opened = SparkSource.open(events, columns, session, options.time_unit)
+    if opened.frame.isStreaming:
+        raise InputProblem(
+            "the events are a streaming DataFrame",
+            expected="a DataFrame of a batch",
+            hint="cepheid.stream(query, events, watermark='10 minutes', checkpoint='...', output='...') runs over it",
+        )
     if on_workers:
         require_workers(opened.frame.sparkSession)
     source = opened.for_query(query, options.time_unit)

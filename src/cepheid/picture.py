@@ -20,6 +20,9 @@ _INK, _PAPER, _TEXT = "#30475e", "#eef3f8", "#1c2530"
 _STYLES = {"ignore": ' stroke-dasharray="4 3"', "proceed": ' stroke-width="3"'}
 
 
+LEGEND = "thin edges begin or take, dashed ones ignore, thick ones proceed"
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     label: str
@@ -57,7 +60,7 @@ def document(explanation: Explanation) -> str:
     """The whole description in one picture."""
     parts = [_text_box(explanation.text)] if explanation.text else []
     for title, automaton in explanation.automata:
-        parts += [_heading(title), _automaton(automaton)]
+        parts += [_heading(f"{title}: {LEGEND}"), _automaton(automaton)]
     parts.append(_tree(explanation.tree))
     height = _MARGIN
     drawn: list[str] = []

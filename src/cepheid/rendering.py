@@ -140,7 +140,12 @@ def render_html(explanation: Explanation) -> str:
         _html_list(explanation.tree),
     ]
     for title, automaton in explanation.automata:
-        parts += [f"<h2>{_html(title)}</h2>", picture.automaton_picture(automaton), _html_table(automaton)]
+        parts += [
+            f"<h2>{_html(title)}</h2>",
+            f"<p>{picture.LEGEND}</p>",
+            picture.automaton_picture(automaton),
+            _html_table(automaton),
+        ]
     return "\n".join([*parts, "</body></html>"]) + "\n"
 
 

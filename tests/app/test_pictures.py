@@ -109,3 +109,4 @@ def test_states_with_long_names_show_their_index() -> None:
     query = "PATTERN SEQ(A+ measurement[], B measured) WHERE skip_till_next_match(measurement[], measured) { [k] }"
     shown = assert_readable(cepheid.explain(query, format="svg"))
     assert {"me…[1]", "me…[i]", "measu…"} <= set(shown)
+    assert any("dashed ones ignore" in label for label in shown)

@@ -646,3 +646,10 @@ def test_how_text_files_are_written_is_no_option_of_a_dataframe(spark: SparkSess
     frame = spark.createDataFrame([("A", 1)], "type string, ts long")
     with pytest.raises(InputProblem, match="of a DataFrame, whose values Spark has read"):
         cepheid.match("EVENT SEQ(A a, A b)", cepheid.Input(frame, **options))
+
+
+def test_a_streaming_dataframe_is_for_stream(spark: SparkSession) -> None:
+    rates = spark.readStream.format("rate").load().selectExpr("'A' AS type", "timestamp AS ts")
+    with pytest.raises(InputProblem, match="the events are a streaming DataFrame") as raised:
+        cepheid.match("EVENT SEQ(A a, A b)", rates)
+    assert "cepheid.stream(query, events" in (raised.value.hint or "")
