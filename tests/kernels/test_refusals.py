@@ -90,6 +90,15 @@ REFUSED = {
         "partitions by `l`, which holds lists",
         "PATTERN SEQ(A a, B b) WHERE partition_contiguity { [k] } WITHIN 5",
     ),
+    "SELECT * FROM (A a+; B b)+ WHERE sum(a.v) > count(b), (a, b) OCCURS WITHIN 5": (
+        "over an iteration inside another one",
+        "P: SELECT sum(a.v) AS s FROM A a+; B b WHERE (a, b) OCCURS WITHIN 5\n"
+        "Q: SELECT * FROM P p+ WHERE sum(p.s) > count(p), (p, p) OCCURS WITHIN 9",
+    ),
+    "SELECT * FROM A a+; B b+ WHERE ALL(a.v) < ALL(b.v), (a, b) OCCURS WITHIN 5": (
+        "ALL of several variables",
+        "SELECT * FROM A a+; B b+ WHERE max(a.v) < min(b.v), (a, b) OCCURS WITHIN 5",
+    ),
     "PATTERN SEQ(A a, B b) WHERE skip_till_any_match { [l] } WITHIN 5 OUTPUT NON-OVERLAPPING": (
         "which holds lists",
         "PATTERN SEQ(A a, B b) WHERE skip_till_any_match { [k] } WITHIN 5 OUTPUT NON-OVERLAPPING",

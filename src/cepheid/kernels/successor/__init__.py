@@ -95,14 +95,15 @@ def _obstacles(root: Operator) -> Iterator[str]:
                     every = [n for n in inner if isinstance(n, Attr) and n.at is At.ALL]
                     within = [n for n in inner if isinstance(n, ex.OccursWithin)]
                     if every or within:
-                        yield f"`{ex.to_text((every or within)[0])}` inside a condition that is used as a value"
+                        inner_text = ex.to_text((every or within)[0])
+                        yield f"`{inner_text}` inside a condition that is used as a value (write both cases, with OR)"
             groups = {n.var for n in ex.walk(predicate) if isinstance(n, Attr) and n.at is At.ALL}
             if len(groups) > 1:
-                yield f"ALL of several variables in `{ex.to_text(predicate)}`"
+                yield f"ALL of several variables in `{ex.to_text(predicate)}` (write max or min of one of them)"
             for node in ex.walk(predicate):
                 is_read = isinstance(node, ex.Aggregate) or (isinstance(node, Attr) and node.at is At.ALL)
                 if is_read and isinstance(node, ex.Aggregate | Attr) and _is_nested(op, node.var):
-                    yield f"`{ex.to_text(node)}` over an iteration inside another one"
+                    yield f"`{ex.to_text(node)}` over an iteration inside another one (write a query of its own for it)"
 
 
 def _is_nested(op: Operator, var: str) -> bool:
