@@ -92,6 +92,7 @@ def streamed(session: SparkSession, source: Path, work: Path, query: str, warmin
         checkpoint=str(work / "checkpoint"),
         output=str(work / "output"),
         available_now=True,
+        end_of_time=False,
         on_progress=lambda _: spent.append(cpu_of(session)),
     )
     stream.wait()

@@ -61,8 +61,9 @@ def places(tmp_path: Path) -> Places:
 
 
 def run(query: Any, source: DataFrame | dict[str, DataFrame], places: Places, **more: Any) -> RunningStream:
-    """All that is there, to the end."""
-    running = cepheid.stream(query, source, watermark=DISORDER, available_now=True, **places.options(), **more)
+    """All that is there."""
+    more = {"available_now": True, "end_of_time": False, **more}
+    running = cepheid.stream(query, source, watermark=DISORDER, **places.options(), **more)
     running.wait()
     return running
 
@@ -94,6 +95,31 @@ def test_two_queries_in_one_pass_with_restarts_give_the_batch_result(spark: Spar
     assert cepheid.read_output(str(places.late)).to_pylist() == [late, {**late, "type": "D"}]
     (reject,) = cepheid.read_output(str(places.rejects)).to_pylist()
     assert reject["reason"] == "no time: `ts` is null" and json.loads(reject["raw"])["type"] == "A"
+
+
+def test_the_end_of_the_input_is_the_end_of_time_until_the_stream_resumes(
+    spark: SparkSession, places: Places, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on the command line. Callbacks are told, and writers of Spark, which cannot take anything back, are not."""
+    rows = events(1, 300)
+    source, heard = frame(spark, places.source), Counter[str]()
+    written: list[int] = []
+
+    def writer(matches: DataFrame, batch: int) -> None:
+        written.append(matches.count())
+
+    hooks: dict[str, Any] = {"on_match": lambda row, batch: heard.update([batch]), "writer": writer}
+    for part in range(2):
+        write(places.source, f"part-{part}.parquet", rows[part * 150 : (part + 1) * 150])
+        running = run(NEGATION, source, places, end_of_time=True, **(hooks if part else {}))
+        assert places.matches() == expected(NEGATION, rows[: (part + 1) * 150])
+        assert heard["end-of-time"] == (running.end_time()["query"] if part else 0)
+        assert running.wait() and len(list(places.output.glob("end-of-time.*"))) == 1
+    more = running.end_time()["query"]
+    assert more > 0 and sum(written) == sum(heard.values()) - more
+    assert f"{more} more matches at the end of the input are not passed to writers" in caplog.text
+    run(NEGATION, source, places)
+    assert not list(places.output.glob("end-of-time.*"))
 
 
 def test_a_spark_writer_gets_each_batch_under_its_number(spark: SparkSession, places: Places) -> None:

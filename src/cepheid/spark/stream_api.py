@@ -64,6 +64,7 @@ def stream(
     buckets: int | None = None,
     partitions: int | None = None,
     available_now: bool = False,
+    end_of_time: bool = True,
     interval: str | None = None,
     max_ahead: str | int | None = None,
     params: Mapping[str, Any] | None = None,
@@ -87,6 +88,10 @@ def stream(
     parquet or jsonl, with a file for each batch, or any other that Spark can write, with a directory for each. From
     `checkpoint` the stream resumes after a stop or a crash. `on_progress` is called with the stream's metrics after
     every batch.
+
+    With `available_now` the stream ends when it has read what is there, and `wait()` then writes the matches that would
+    follow if no further event came, as the batch `end-of-time`: to files and `on_match`, not to writers of Spark. Those
+    files are removed when the stream resumes. `end_of_time=False` omits them.
 
     `query` may be a dictionary of named queries. What they have in common runs once. Their matches are one table for
     each set of columns, with the name of the query in the column `query`: `output` has a directory for each table, and
@@ -150,7 +155,7 @@ def stream(
     planned = SparkStream(versions[-1][1], input.frame, saved, sinks, writers, partitions, moved)
     if several:
         planned = replace(planned, planner=planner).with_versions(versions)
-    return planned.start(Trigger(available_now, interval), on_progress)
+    return planned.start(Trigger(available_now, interval, end_of_time), on_progress)
 
 
 def stream_source(events: SparkSource, queries: Iterable[Query], types: Sequence[str] | None) -> StreamSource:

@@ -115,16 +115,7 @@ def deploy_command(
             for name, error in {**refused, **({} if opened is None else opened.refused)}.items():
                 refuse(name, error)
             trigger = Trigger(available_now, interval)
-            run_stream(
-                opened,
-                paths,
-                item.name,
-                item.columns(events.columns),
-                trigger,
-                signals,
-                end_of_time=True,
-                on_tick=following,
-            )
+            run_stream(opened, paths, item.name, item.columns(events.columns), trigger, signals, on_tick=following)
         return
     inputs, options = [Input.parse(text) for text in input], events.run_options()
     file_format = _LINES if output == cli.STANDARD else output_format(output)

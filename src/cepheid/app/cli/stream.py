@@ -155,9 +155,8 @@ def stream_command(
             paths,
             item.name,
             item.columns(events.columns),
-            Trigger(available_now, interval),
+            Trigger(available_now, interval, end_of_time),
             signals,
-            end_of_time=end_of_time,
         )
 
 
@@ -169,7 +168,6 @@ def run_stream(
     trigger: Trigger,
     signals: Signals,
     *,
-    end_of_time: bool,
     on_tick: Callable[[RunningStream], None] = ignore,
 ) -> None:
     """Runs a stream until it ends or is stopped. `on_tick` is called about every second."""
@@ -201,10 +199,10 @@ def run_stream(
 
             is_stopped = _wait(running, signals.stopped, require)
     if is_stopped:
-        lines = _summary(running, False, paths)
+        lines = _summary(running, paths)
         report.say(console, f"stopped; {'; '.join(lines)}; the same command resumes the stream")
         return
-    for line in _summary(running, trigger.available_now and end_of_time, paths):
+    for line in _summary(running, paths):
         report.say(console, line)
 
 
@@ -307,11 +305,11 @@ _MOST_NAMED = 20
 """The queries of a stream whose matches are counted one by one."""
 
 
-def _summary(running: RunningStream, to_the_end: bool, paths: Any) -> list[str]:
+def _summary(running: RunningStream, paths: Any) -> list[str]:
     totals = running.totals
     lines = [f"{name}: {count} in {paths.output}" for name, count in _counted(totals.matches)]
-    if to_the_end:
-        lines += [f"{name}: {count} more at the end of the input" for name, count in _counted(running.end_time())]
+    if running.at_end is not None:
+        lines += [f"{name}: {count} more at the end of the input" for name, count in _counted(running.at_end)]
     rows = f"{totals.used:,} used, {totals.rejects:,} rejected, {totals.late:,} late"
     lines.append(f"{report.count(totals.batches, 'batch', 'batches')}; {report.count(totals.read, 'row')} read: {rows}")
     lines += [f"{name}: the plan of a bucket changed {switch}" for name, switch in totals.switches]
