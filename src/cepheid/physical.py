@@ -40,6 +40,8 @@ from cepheid.types import BOOLEAN, INTEGER, UNKNOWN, Family, Type
 
 REFERENCE = "reference"
 """The evaluator that runs the oracle, by request."""
+FAMILY = "family"
+"""The evaluator of queries that are rules of a family, which has one plan for all of them (`deploy/families.py`)."""
 
 
 Options = Mapping[str, tuple[str, ...]]

@@ -51,6 +51,9 @@ def test_the_rules_are_those_of_each_text(at_once: bool) -> None:
         "EVENT SEQ(t a, t b) -- WHERE a.v > 1\nWITHIN 5",
         "PATTERN SEQ(t+ a[], t b) WHERE skip_till_next_match(a[], b) { a[1].v > 1 } WITHIN 5",
         "EVENT SEQ(t a, t b) WITHIN 5",
+        "EVENT SEQ(t a, t b) WHERE a.k = b.k, a.v > 1 WITHIN 5",
+        "SELECT * FROM (t A; t B) WHERE FILTER(A.k = B.k), , A.v > 1",
+        "SELECT * FROM (t A; t B) WHERE A.k = B.k AND FILTER(A.v > 1)",
         "EVENT SEQ(t a, t b) WHERE a.s = 'p AND a.v > 5 AND q' WITHIN 5",
     ],
 )

@@ -34,9 +34,10 @@ from cepheid.deploy.templates import (
 )
 from cepheid.engine.event_types import require_event_types
 from cepheid.engine.layout import column_names
-from cepheid.engine.prepare import Prepared, RunOptions, bound_query, prepare
+from cepheid.engine.prepare import Prepared, RunOptions, bound_query, prepare, shown_only
 from cepheid.engine.query_text import require_settled_classes
 from cepheid.errors import CepheidError, InputProblem, shown
+from cepheid.events import Clock
 from cepheid.expr import Aggregate, Attr, Compare, Const, Expr, OccursWithin, Whole
 from cepheid.io.event_columns import readable_schema
 from cepheid.io.rows import ROW
@@ -265,16 +266,11 @@ class _Planner:
             return self._analysed(written)
         core = skeleton_of(parts.core)
         if core.text not in self.templates:
-            member = self._analysed(written)
             self.templates[core.text] = None
-            if isinstance(member, _Member):
-                own = {skeleton_of(text).text: text for text in parts.fragments}
-                every = {**self.texts.get(core.text, {}), **own}
-                if not self._learn(written, parts, core, [*every.values()]):
-                    self._learn(written, parts, core, parts.fragments)
-                if self._assembled(written, parts, core) != member:
-                    self.templates[core.text] = None
-            return member
+            own = {skeleton_of(text).text: text for text in parts.fragments}
+            every = {**self.texts.get(core.text, {}), **own}
+            if not self._learn(written, parts, core, [*every.values()]) and every != own:
+                self._learn(written, parts, core, parts.fragments)
         assembled = self._assembled(written, parts, core)
         if assembled is None and self.templates[core.text] is not None:
             self._learn(written, parts, core, parts.fragments)
@@ -306,10 +302,10 @@ class _Planner:
             return False
         try:
             query = parse(cut.with_fragments([probe for probe, _ in probes]), written.dialect)
-            analysed = self._analysed(Written(written.name, query))
-            if isinstance(analysed, str):
+            found = self._bound_member(Written(written.name, query))
+            if isinstance(found, str):
                 return False
-            bound, _, clock = bound_query(query, self.source, self.options)
+            analysed, bound, clock = found
             rest, fragments = without_fragments(analysed.rule, [of[0] for _, of in probes])
             template = Template.of(bound, analysed.shape, rest, sentinels, clock)
         except CepheidError:
@@ -322,6 +318,11 @@ class _Planner:
         return True
 
     def _analysed(self, written: Written) -> _Member | str:
+        found = self._bound_member(written)
+        return found if isinstance(found, str) else found[0]
+
+    def _bound_member(self, written: Written) -> tuple[_Member, Query, Clock] | str:
+        """The query as one of a family, bound to the source, and the clock of its times; or why it is none."""
         options, query = self.options, written.query
         if options.evaluator is not None or options.options or options.adaptive is not None:
             return "an evaluator or an option is forced"
@@ -341,7 +342,7 @@ class _Planner:
         require_free_column(written.name, bound)
         self.lacks.update(lowered.lacks)
         shape, rule = family
-        return _Member(written, repr((bound.roles, bound.output)), shape, in_order(rule))
+        return _Member(written, repr((bound.roles, bound.output)), shape, in_order(rule)), bound, clock
 
     def groups(self, members: Sequence[_Member], slots: int) -> tuple[FamilyGroup, ...]:
         """The families of each key; those without a key by their slot."""
@@ -375,9 +376,9 @@ class _Planner:
         outputs: dict[str, list[_Member]] = {}
         for member in members:
             outputs.setdefault(member.columns, []).append(member)
-        as_written = replace(self, options=replace(self.options, options={**self.options.options, "rewrite": "off"}))
         shown = tuple(
-            Output(as_written.prepared(of[0].written), tuple(m.written.name for m in of)) for of in outputs.values()
+            Output(shown_only(of[0].written.query, self.source, self.options), tuple(m.written.name for m in of))
+            for of in outputs.values()
         )
         answers = tuple(_answers([numbers[m.written.name] for m in of], before) for of in outputs.values())
         return FamilyGroup(families, tuple((shape, tuple(of)) for shape, of in ordered.items()), shown, answers, slot)

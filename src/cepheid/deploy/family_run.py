@@ -59,6 +59,11 @@ class RuleMatches:
     def __len__(self) -> int:
         return len(self.rules)
 
+    @classmethod
+    def together(cls, parts: Sequence[RuleMatches]) -> RuleMatches:
+        columns = zip(*((part.rules, part.start, part.end, part.rows) for part in parts), strict=True)
+        return cls(*map(np.concatenate, columns))
+
     def of(self, chosen: Array) -> RuleMatches:
         return RuleMatches(self.rules[chosen], self.start[chosen], self.end[chosen], self.rows[chosen])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,10 @@ from cepheid.io.event_columns import for_kernel
 from cepheid.io.rows import TIME, RecentRows, Rows
 from cepheid.io.source import Source, columns_read
 from cepheid.runtime.kernel import END_OF_TIME, Positions
+
+_SHOWN_AT_ONCE = 1 << 12
+_ROWS_WAITED_FOR = 1 << 19
+"""The rows that are retained at most because a match among them is not shown yet."""
 
 
 def run(
@@ -57,6 +61,8 @@ class GroupRun:
     queries: list[pa.Array]
     """The names of the queries of each output."""
     input_columns: Sequence[str]
+    waiting: list[RuleMatches] = field(default_factory=list)
+    """Matches that are not shown yet: many are shown at once."""
 
     @classmethod
     def start(cls, group: FamilyGroup, source: Source, shape: str) -> GroupRun:
@@ -72,20 +78,33 @@ class GroupRun:
 
     @property
     def oldest_input(self) -> int:
-        return self.run.oldest
+        return min(self.run.oldest, self._oldest_waiting)
+
+    @property
+    def _oldest_waiting(self) -> int:
+        return min((int(found.rows[:, 0].min()) for found in self.waiting), default=END_OF_TIME)
 
     def step(self, batch: pa.RecordBatch, rows: Rows) -> Iterator[RuleMatches]:
         for found in self.run.step(batch):
-            self._show(found, rows)
+            if len(found):
+                self.waiting.append(found)
             yield found
+        is_much = sum(map(len, self.waiting)) >= _SHOWN_AT_ONCE
+        if is_much or self._oldest_waiting < self.run.rows - _ROWS_WAITED_FOR:
+            self._show(rows)
 
     def finish(self, rows: Rows) -> Iterator[RuleMatches]:
         found = self.run.finish()
-        self._show(found, rows)
+        self.waiting.append(found)
+        self._show(rows)
         yield found
 
-    def _show(self, found: RuleMatches, rows: Rows) -> None:
+    def _show(self, rows: Rows) -> None:
         """Shows the matches of each rule as the queries that it answers do."""
+        if not self.waiting:
+            return
+        found = RuleMatches.together(self.waiting)
+        self.waiting = []
         for one, names, lines in zip(self.shown, self.queries, self.group.answers, strict=True):
             for line in lines if len(found) else ():
                 numbers = line[found.rules]

@@ -61,7 +61,7 @@ class Parts:
 
 
 def parts_of(text: str) -> Parts | None:
-    """None if a text is not surely cut."""
+    """None if a text is not surely cut: what is put together again must be a query only if the text is one."""
     found = list(_WHERE.finditer(text))
     if len(found) != 1 or _UNSURE.search(_LITERAL.sub("0", text)) or any(map(_WORDS.search, _strings(text))):
         return None
@@ -70,9 +70,15 @@ def parts_of(text: str) -> Parts | None:
     where, after = (rest, "") if tail is None else (rest[: tail.start()], rest[tail.start() :])
     items: list[tuple[str, ...]] = []
     fragments: list[str] = []
-    for item in _split(where):
+    split = _split(where)
+    if not all(map(str.strip, split)) or (len(split) > 1 and not any(_FILTER.fullmatch(i.strip()) for i in split)):
+        return None
+    for item in split:
         kept: list[str] = []
-        for conjunct in _conjuncts(item.strip()):
+        conjuncts = _conjuncts(item.strip())
+        if len(conjuncts) > 1 and any(map(_FILTER.fullmatch, conjuncts)):
+            return None
+        for conjunct in conjuncts:
             filtered = _FILTER.fullmatch(conjunct)
             is_simple = _SIMPLE.fullmatch(conjunct if filtered is None else filtered.group(1).strip())
             (kept if is_simple is None else fragments).append(conjunct)

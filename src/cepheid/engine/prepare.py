@@ -34,7 +34,7 @@ from cepheid.optimize.lower import OPTIONS as COMMON_OPTIONS
 from cepheid.optimize.lower import lower
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import DerivedStream, EventClass, Query, Role, SourceStream, parameters, types_named
-from cepheid.physical import REFERENCE, Plan
+from cepheid.physical import FAMILY, REFERENCE, Plan
 from cepheid.runtime.kernel import Kernel
 
 
@@ -192,6 +192,14 @@ def prepare(query: Query, source: SourceDescription, options: RunOptions = DEFAU
     if not is_composed(bound) or options.evaluator == REFERENCE:
         return _planned(bound, shape, schema, clock, options, source)
     return _composed(bound, shape, schema, clock, options, source)
+
+
+def shown_only(query: Query, source: SourceDescription, options: RunOptions) -> Prepared:
+    """The query as its matches are shown, for one whose matches a family finds: it has no plan of its own."""
+    bound, schema, clock = bound_query(query, source, options)
+    shape = InputShape(source.schema, source.columns, source.attributes, source.omits_nulls)
+    plan = Plan(bound, FAMILY, (), (), {}, {}, (), {}, (), None, False, options.options)
+    return Prepared(bound, schema, clock, plan, None, input=shape)
 
 
 def require_used(params: Mapping[str, Any], *queries: Query) -> None:
