@@ -113,8 +113,9 @@ def match(
     or, with `session`, a path or table of Parquet files. It uses `partitions` tasks and returns a DataFrame. With
     `rejects=True` it also returns a DataFrame of the rejected rows.
 
-    `time_format` (`"%d.%m.%Y %H:%M"`), `decimal`, `thousands`, `delimiter` and `encoding` say how text is written: see
-    `cepheid.Input`, which has them for one input.
+    `time_format` (`"%d.%m.%Y %H:%M"`), `decimal`, `thousands`, `delimiter` and `encoding` say how text is
+    written, and `zone` says where times without an offset were written: see `cepheid.Input`, which has them for one
+    input.
 
     `query` may be a dictionary of named queries in any languages. They run in one pass over the events, and what they
     have in common runs once. The result is a list of tables, one for each set of output columns. Their first column,

@@ -262,12 +262,20 @@ _MICROSECOND = timedelta(microseconds=1)
 def timestamp(text: str) -> int | None:
     """An ISO 8601 date or date-time in microseconds since 1970. Without an offset, or with the word UTC or GMT, it is
     in UTC. Finer fractions are truncated. None if the text is no timestamp."""
+    moment = moment_of(text)
+    if moment is None:
+        return None
+    return ((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
+
+
+def moment_of(text: str) -> datetime | None:
+    """An ISO 8601 date or date-time, with a zone only if the text has an offset. None if the text is no timestamp."""
     match = _ISO.fullmatch(text.strip())
     if match is None:
         return None
     year, month, day, hour, minute, second, fraction, offset = match.groups()
     try:
-        moment = datetime(
+        return datetime(
             int(year),
             int(month),
             int(day),
@@ -279,11 +287,12 @@ def timestamp(text: str) -> int | None:
         )
     except ValueError:
         return None
-    return (moment - _EPOCH) // _MICROSECOND
 
 
-def _zone(offset: str | None) -> timezone:
-    if offset is None or offset.upper() in ("Z", "UTC", "GMT"):
+def _zone(offset: str | None) -> timezone | None:
+    if offset is None:
+        return None
+    if offset.upper() in ("Z", "UTC", "GMT"):
         return UTC
     digits = offset[1:].replace(":", "").ljust(4, "0")
     away = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))

@@ -83,6 +83,39 @@ def other_kind_of_start(start: str, kind: str, time: str, kind_of_time: str) -> 
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
+def is_naive(kind: pa.DataType) -> bool:
+    """Whether values are dates and times without a zone."""
+    return bool(pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None))
+
+
+def refuse_naive(schema: pa.Schema, columns: Columns, file: str) -> None:
+    """Refuses a declared zone where a columnar file has times without one."""
+    for name in columns.times if columns.text.zone is not None else ():
+        if name in schema.names and is_naive(schema.field(name).type):
+            raise InputProblem(
+                f"the times `{shown(name)}` of `{shown(file, 200)}` have no zone, and `zone` does not hold for this "
+                "format",
+                expected="timestamps with a zone, a text file, or a table",
+                hint="read the file first: cepheid.match(query, pandas.read_parquet(...), zone=...)",
+            )
+
+
+def localized(column: pa.ChunkedArray, name: str, zone: str) -> pa.ChunkedArray:
+    """The times of a zone as moments. Of two moments with one time, when clocks are set back, it is the earlier one."""
+    local = column.cast(pa.timestamp("us")) if pa.types.is_date(column.type) else column
+    moments = pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent="earliest")
+    skipped = pc.not_equal(pc.local_timestamp(moments), local).fill_null(False)
+    if pc.any(skipped).as_py():
+        row = pc.index(skipped, True).as_py()
+        raise InputProblem(
+            f"the event in row {row} has a time that does not exist in {zone}: `{shown(name)}` is {local[row]}, which "
+            "clocks skipped",
+            expected="times that clocks showed, or timestamps with a zone",
+            hint="drop such rows first",
+        )
+    return moments
+
+
 def is_time(column: pa.Array) -> Array:
     """Whether each value is a time: neither null nor NaN, and in the range of ticks."""
     kind = column.type

@@ -24,6 +24,7 @@ from cepheid.io.event_columns import (
     in_stream_order,
     is_time,
     one_type,
+    refuse_naive,
     require_time_column,
     schema_with_epochs,
     starts_in_time,
@@ -86,6 +87,7 @@ def column_file(path: Path, name: str, item: Input, columns: Columns) -> ColumnF
     format = column_format(name)
     schema = format.schema(str(path))
     require_time_column(schema, columns)
+    refuse_naive(schema, item.columns(columns), str(path))
     kind = item.type
     if kind is None and (columns.type not in schema.names or format.is_null(str(path), columns.type)):
         kind = UNTYPED

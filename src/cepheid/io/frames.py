@@ -15,15 +15,15 @@ import pyarrow as pa
 from cepheid.errors import InputProblem, shown
 from cepheid.events import EMPTY_SCHEMA, Schema, timestamp
 from cepheid.io.decoding import decoded, decoded_schema, require_distinct_names
-from cepheid.io.event_columns import readable_type, require_time_column
+from cepheid.io.event_columns import is_naive, localized, readable_type, require_time_column
 from cepheid.io.files import FileSource, TextFile
-from cepheid.io.formats.text import formatted_time, iso_times, timestamps
+from cepheid.io.formats.text import timestamps, usual_times
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.merged import merged, open_inputs, without_rows
 from cepheid.io.rejects import reject_hint
 from cepheid.io.rows import one_batch
 from cepheid.io.source import BatchSource, Source, TableSource
-from cepheid.io.times import NO_TIME, time_hint
+from cepheid.io.times import NO_TIME, skipped_time, time_hint, usual_time
 
 Convert = Callable[[pa.Schema, Iterator[pa.RecordBatch]], Any]
 """Converts the schema and batches of the matches to the table type of the events."""
@@ -58,7 +58,10 @@ def opened(
     if isinstance(events, pa.RecordBatchReader):
         schema = decoded_schema(events.schema)
         require_time_column(schema, columns)
-        batches = (batch for item in events for batch in _batches(item))
+        own = None
+        if columns.text.zone is not None:
+            schema, own = _timed(schema.empty_table(), columns).schema, columns
+        batches = (batch for item in events for batch in _batches(item, own))
         return Opened(BatchSource(batches, schema, columns), pa.RecordBatchReader.from_batches)
     table, convert = _whole(events, columns)
     if table is not None:
@@ -268,28 +271,41 @@ def _decoded(table: pa.Table) -> pa.Table:
 
 
 def _timed(table: pa.Table, columns: Columns) -> pa.Table:
-    """The table with strings of ISO 8601 in the columns of times as timestamps, as in text files. Other strings stay,
-    for the error that names the column."""
+    """The table with strings of ISO 8601 in the columns of times as timestamps, as in text files, and timestamps
+    without a zone as those of the declared one."""
     for name in columns.times:
         if table.schema.names.count(name) != 1:
             continue
-        column = table.column(name)
+        at, column, zone = table.schema.get_field_index(name), table.column(name), columns.text.zone
+        if zone is not None and is_naive(column.type):
+            table = table.set_column(at, name, localized(column, name, zone))
+            continue
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             continue
-        format, strings = columns.text.time_format, column.cast(pa.string())
-        parsed = timestamps(strings if format is None else iso_times(strings, format))
-        if parsed is not None:
-            table = table.set_column(table.schema.get_field_index(name), name, parsed)
-        else:
-            raise _unread(name, strings) if format is None else _misformatted(name, strings, format)
+        text, strings = columns.text, column.cast(pa.string())
+        usual = usual_times(strings, text.time_format, text.zone) if text.rewrites_times else strings
+        parsed = timestamps(usual)
+        if parsed is None:
+            raise _skipped(name, usual) or (
+                _unread(name, strings) if text.time_format is None else _misformatted(name, strings, text.time_format)
+            )
+        table = table.set_column(at, name, parsed)
     return table
+
+
+def _skipped(column: str, strings: pa.ChunkedArray) -> InputProblem | None:
+    """The error of a time that clocks skip; None if there is none."""
+    for row, text in enumerate(strings.to_pylist()):
+        if text is not None and (reason := skipped_time(text)) is not None:
+            return InputProblem(f"row {row} of `{shown(column)}`: {reason}", hint="drop such rows first")
+    return None
 
 
 def _misformatted(column: str, strings: pa.ChunkedArray, format: str) -> InputProblem:
     texts = enumerate(strings.to_pylist())
     at, wrong = next(
-        (i, s) for i, s in texts if s is not None and formatted_time(s, format) is None and timestamp(s) is None
+        (i, s) for i, s in texts if s is not None and usual_time(s, format, None) is None and timestamp(s) is None
     )
     return InputProblem(
         f"the time `{shown(wrong)}` in row {at} of `{shown(column)}` does not have the format {shown(format)}",

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypedDict
+from zoneinfo import ZoneInfo, available_timezones
 
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.io.times import unit_of
@@ -32,6 +33,8 @@ class TextOptions:
     time_format: str | None = None
     """The format of times, in the directives of Python's `strptime`, such as `%d.%m.%Y %H:%M`."""
     encoding: str | None = None
+    zone: str | None = None
+    """The zone of times without an offset, such as `Europe/Berlin`, also in tables; None: UTC."""
 
     def __post_init__(self) -> None:
         for name in ("delimiter", "decimal", "thousands"):
@@ -50,6 +53,13 @@ class TextOptions:
             _require_encoding(self.encoding)
         if self.time_format is not None:
             _require_time_format(self.time_format)
+        if self.zone is not None:
+            _require_zone(self.zone, self.time_format)
+
+    @property
+    def rewrites_times(self) -> bool:
+        """Whether times are brought into the usual form: ISO 8601, with an offset unless they are in UTC."""
+        return self.time_format is not None or self.zone is not None
 
     def over(self, others: TextOptions) -> TextOptions:
         """These options, and `others` where they are not set."""
@@ -67,6 +77,7 @@ class TextKeywords(TypedDict, total=False):
     thousands: str | None
     time_format: str | None
     encoding: str | None
+    zone: str | None
 
 
 @dataclass(frozen=True)
@@ -123,6 +134,7 @@ _OPTIONS: Mapping[str, str] = {
     "decimal": "decimal",
     "thousands": "thousands",
     "encoding": "encoding",
+    "zone": "zone",
 }
 """The options of an input on the command line, each with its field."""
 INPUT_OPTIONS = ", ".join(_OPTIONS)
@@ -248,6 +260,24 @@ def _require_encoding(name: str) -> None:
         is_text = False
     if not is_text:
         raise InputProblem(f"`{shown(name)}` is not an encoding of text", expected="utf-8, latin-1, cp1252, utf-16 ...")
+
+
+def _require_zone(name: str, format: str | None) -> None:
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError, LookupError):  # such as `../x`, a directory, an unknown name
+        names = available_timezones()
+        near = [full for full in sorted(names) if full.lower().rpartition("/")[2] == name.lower().replace(" ", "_")]
+        raise InputProblem(
+            f"`{shown(name)}` is not a zone of time",
+            expected="a name of the IANA database, such as Europe/Berlin, America/New_York or UTC",
+            hint=f"did you mean `{near[0]}`?" if near else did_you_mean(name, names),
+        ) from None
+    if format is not None and name != "UTC" and re.search(r"(?:UTC|GMT|Z)$", format.replace("%Z", "")):
+        raise InputProblem(
+            f"the format of times `{shown(format)}` is in UTC, so their zone cannot be `{shown(name)}`",
+            hint="leave the zone out, or declare zone=UTC for this input",
+        )
 
 
 _LETTERS = {

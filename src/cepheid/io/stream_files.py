@@ -103,6 +103,7 @@ class StreamFiles:
             "unit": layout.clock.unit,
             "epochs": layout.epoch_unit,
             "raw": self.raw,
+            "zone": layout.columns.text.zone,
         }
 
     @classmethod
@@ -112,6 +113,14 @@ class StreamFiles:
             kind: {field.name: field.type for field in _decoded(own)} for kind, own in known["attributes"].items()
         }
         require_time_column(schema, columns)
+        zone = known.get("zone")
+        if columns.text.zone not in (None, zone):
+            raise InputProblem(
+                f"the stream of this checkpoint reads times without an offset in {shown(zone or 'UTC')}, "
+                f"not in {columns.text.zone}",
+                hint="leave the zone out, or use a new checkpoint",
+            )
+        columns = replace(columns, text=replace(columns.text, zone=zone))
         clock = TIMESTAMP_CLOCK if known["timestamps"] else Clock(unit or known["unit"])
         layout = StreamLayout(schema, columns, attributes, clock, known.get("epochs"))
         return cls(path, known["format"], layout, known["raw"])

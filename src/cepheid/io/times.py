@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
 from itertools import islice
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
-from cepheid.events import COLUMN_UNITS, MICROSECONDS, UNIT_WORDS, epoch_unit, timestamp
+from cepheid.events import COLUMN_UNITS, MICROSECONDS, UNIT_WORDS, epoch_unit, moment_of, timestamp
 from cepheid.io.nested import value_of
 from cepheid.io.rejects import Malformed, shown_value
 
@@ -163,6 +164,43 @@ def time_hint(reasons: Iterable[str], format: str | None = None, in_python: bool
     )
 
 
+_SKIPPED = " does not exist in "
+
+
+def usual_time(text: str, format: str | None, zone: str | None) -> str | None:
+    """A time in another format, or of a zone, in ISO 8601, with its offset if a zone is given. None if it is no such
+    time. Of two times that clocks show alike when they are set back, it is the earlier one. A time that clocks skip
+    becomes a text that is no time, which `event_time` explains."""
+    if format is None:
+        moment = moment_of(text)
+    else:
+        try:
+            moment = datetime.strptime(text.strip(), format)
+        except ValueError:
+            return None
+    if moment is None or (format is None and moment.tzinfo is not None):
+        return None
+    if zone is None or moment.tzinfo is not None:
+        return moment.isoformat()
+    there = moment.replace(tzinfo=ZoneInfo(zone))
+    try:
+        whole = there.astimezone(UTC)
+        if whole.astimezone(there.tzinfo).replace(tzinfo=None, fold=0) != moment:
+            return f"{text.strip()}{_SKIPPED}{zone}"
+    except OverflowError:  # the first or the last day of all years
+        return f"{text.strip()}{_SKIPPED}{zone}"
+    offset = there.isoformat()
+    return offset if timestamp(offset) is not None else whole.isoformat()  # before zones, offsets had seconds
+
+
+def skipped_time(text: str, noun: str = "time") -> str | None:
+    """The reason to reject a time that the clocks of its zone skip. None for any other text."""
+    time, skips, zone = text.partition(_SKIPPED)
+    if not skips:
+        return None
+    return f"the {noun} `{shown(time)}` does not exist in {shown(zone)}: clocks were set forward over it"
+
+
 LAST_TIME = 2**61
 """Times lie between -2^61 and 2^61 ticks, so that no sum of a time and a window overflows."""
 
@@ -189,6 +227,8 @@ def event_time(values: Mapping[str, Any], column: str, noun: str = "time") -> tu
         if ticks is None and _INTEGER.fullmatch(value):  # in JSON: CSV has no quotes around numbers
             text = f'the {noun} is the string "{shown(value)}", {NO_TIME}'
             raise Malformed(f"{text}; write it without quotes")
+        if ticks is None and (reason := skipped_time(value, noun)) is not None:
+            raise Malformed(reason)
         if ticks is None:
             raise Malformed(f"the {noun} `{shown(value)}` is {NO_TIME}")
         return TimeKind.TIMESTAMP, ticks

@@ -476,7 +476,9 @@ def refuse_text_options(text: TextOptions) -> None:
     if asked:
         raise InputProblem(
             f"`{asked[0]}` of a DataFrame, whose values Spark has read",
-            hint="options of `spark.read.csv` read such files, and `to_timestamp(column, format)` such times",
+            hint="to_utc_timestamp(column, zone) reads local times as those of a zone"
+            if asked[0] == "zone"
+            else "options of `spark.read.csv` read such files, and `to_timestamp(column, format)` such times",
         )
 
 

@@ -72,6 +72,10 @@ TimeFormat = Annotated[
     str | None,
     typer.Option(metavar="FORMAT", help="The format of times that are not ISO 8601, such as '%d.%m.%Y %H:%M'."),
 ]
+Zone = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The zone of times without an offset, such as Europe/Berlin; UTC by default."),
+]
 Decimal = Annotated[
     str | None, typer.Option(metavar="CHARACTER", help="The decimal character of numbers in CSV files, such as comma.")
 ]
@@ -140,6 +144,7 @@ class EventOptions:
     decimal: Decimal = None
     thousands: Thousands = None
     encoding: Encoding = None
+    zone: Zone = None
     param: Params = None
 
     @property

@@ -20,7 +20,7 @@ import pyarrow.dataset as ds
 from cepheid import expr as ex
 from cepheid.errors import InputProblem, shown
 from cepheid.io.decoding import decoded, decoded_schema, require_distinct_names
-from cepheid.io.event_columns import EPOCH_TIMESTAMP, epoch_timestamps, readable_rows, readable_schema
+from cepheid.io.event_columns import EPOCH_TIMESTAMP, epoch_timestamps, readable_rows, readable_schema, refuse_naive
 from cepheid.io.formats import RawRow, format_named, require_times
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import as_json, one_batch, plain, row_dicts
@@ -137,8 +137,9 @@ class ColumnFormat(ABC):
 
     def rows(self, file: Path, columns: Columns, type: str | None) -> Iterator[RawRow]:
         number = 0
-        names = self.schema(str(file)).names
-        require_times(file, names, columns)
+        schema = self.schema(str(file))
+        require_times(file, schema.names, columns)
+        refuse_naive(schema, columns, str(file))
         for batch in self.batches(str(file)):
             for values in plain(row_dicts(batch)):
                 number += 1
@@ -153,6 +154,7 @@ class ColumnFormat(ABC):
         """The rows of a file in the columns of the stream. A column that the file lacks is null."""
         schema, source = layout.schema, file_name(path)
         with self.reading(path, RESUME), self.opened(path) as file:
+            refuse_naive(file.schema, layout.columns, path)
             present = [name for name in schema.names if name in file.schema.names]
             own = pa.schema([file.schema.field(name) for name in present])
             table = pa.Table.from_batches(file.batches(present), own)

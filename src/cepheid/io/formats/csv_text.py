@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid.io.formats import TABS, suffix_of
-from cepheid.io.formats.text import content_of, formatted_time, iso_times
+from cepheid.io.formats.text import content_of, usual_times
 from cepheid.io.inputs import Columns, TextOptions
+from cepheid.io.times import usual_time
 
 DELIMITERS = (",", ";", "\t", "|")
 _MARK = "utf-8-sig"
@@ -77,7 +78,7 @@ def row_cells(cells: list[str], width: int) -> list[str]:
 def usual_cell(columns: Columns) -> Callable[[str, str | None], str | None] | None:
     """Brings the cell of a column into the usual form. None if all cells have it."""
     text = columns.text
-    if text.time_format is None and not _has_own_numbers(text):
+    if not text.rewrites_times and not _has_own_numbers(text):
         return None
     number = _number_form(text) if _has_own_numbers(text) else None
 
@@ -85,7 +86,7 @@ def usual_cell(columns: Columns) -> Callable[[str, str | None], str | None] | No
         if cell is None:
             return None
         if name in columns.times:
-            found = None if text.time_format is None else formatted_time(cell, text.time_format)
+            found = usual_time(cell, text.time_format, text.zone) if text.rewrites_times else None
             return cell if found is None else found
         return cell if number is None or not number.fullmatch(cell.strip()) else _usual_number(cell, text)
 
@@ -98,8 +99,8 @@ def usual_cells(table: pa.Table, columns: Columns) -> pa.Table:
     number = _number_form(text) if _has_own_numbers(text) else None
     for at, name in enumerate(table.column_names):
         column = table.column(name)
-        if name in columns.times and text.time_format is not None:
-            table = table.set_column(at, name, iso_times(column, text.time_format))
+        if name in columns.times and text.rewrites_times:
+            table = table.set_column(at, name, usual_times(column, text.time_format, text.zone))
         elif name not in columns.times and number is not None:
             table = table.set_column(at, name, _usual_numbers(column, number, text))
     return table

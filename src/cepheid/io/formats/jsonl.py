@@ -24,7 +24,6 @@ from cepheid.io.formats.text import (
     TextFormat,
     TextTable,
     content_of,
-    formatted_time,
     is_utf8,
     late_starts,
     timestamps,
@@ -35,7 +34,7 @@ from cepheid.io.inputs import Columns
 from cepheid.io.nested import value_of, with_value
 from cepheid.io.rejects import Malformed
 from cepheid.io.stream_rows import Read, StreamLayout
-from cepheid.io.times import LAST_TIME
+from cepheid.io.times import LAST_TIME, usual_time
 from cepheid.runtime.kernel import Array
 from cepheid.types import RECORD, type_of
 
@@ -48,20 +47,19 @@ def json_rows(file: Path, columns: Columns, type: str | None) -> Iterable[RawRow
 
 
 def _with_times(rows: Iterable[RawRow | BrokenRow], columns: Columns) -> Iterable[RawRow | BrokenRow]:
-    """The rows with times in ISO 8601, if the user declares another format."""
-    format = columns.text.time_format
-    if format is None:
+    """The rows with times in the usual form, if the user declares another format or a zone."""
+    if not columns.text.rewrites_times:
         return rows
     return [
-        replace(row, values=_with_iso_times(row.values, columns.times, format)) if isinstance(row, RawRow) else row
-        for row in rows
+        replace(row, values=_with_usual_times(row.values, columns)) if isinstance(row, RawRow) else row for row in rows
     ]
 
 
-def _with_iso_times(values: dict[str, Any], times: Sequence[str], format: str) -> dict[str, Any]:
-    for name in times:
+def _with_usual_times(values: dict[str, Any], columns: Columns) -> dict[str, Any]:
+    for name in columns.times:
         written = value_of(values, name)
-        time = formatted_time(written, format) if isinstance(written, str) else None
+        text = columns.text
+        time = usual_time(written, text.time_format, text.zone) if isinstance(written, str) else None
         values = values if time is None else with_value(values, name, time)
     return values
 
@@ -187,7 +185,7 @@ def json_columns(file: Path, columns: Columns, type: str | None) -> TextTable | 
     except InputProblem:
         return None
     lines = Lines.of(content)
-    if columns.text.time_format is not None:
+    if columns.text.rewrites_times:
         return None
     if suffix_of(file) == ".json" and _document(content, columns) is not None:
         return None

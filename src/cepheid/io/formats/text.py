@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from cepheid.errors import InputProblem, shown
 from cepheid.io.formats import COMPRESSED, BrokenRow, RawRow
 from cepheid.io.inputs import Columns
 from cepheid.io.stream_rows import StreamReader
+from cepheid.io.times import usual_time
 from cepheid.runtime.kernel import Array
 
 BLOCK = 1 << 22
@@ -159,20 +159,11 @@ def content_of(file: Path, encoding: str | None = None) -> bytes:
         raise InputProblem(f"`{shown(str(file), 200)}` is not text in {encoding}: {problem}") from problem
 
 
-def formatted_time(text: str, format: str) -> str | None:
-    """A time in another format, in ISO 8601. None if it does not have the format."""
-    try:
-        moment = datetime.strptime(text.strip(), format)
-    except ValueError:
-        return None
-    return moment.isoformat()
-
-
-def iso_times(strings: pa.ChunkedArray, format: str) -> pa.ChunkedArray:
-    """Times in another format, in ISO 8601, each distinct one converted once. Others are unchanged."""
+def usual_times(strings: pa.ChunkedArray, format: str | None, zone: str | None) -> pa.ChunkedArray:
+    """Times in another format, or of a zone, in ISO 8601, each distinct one converted once. Others are unchanged."""
 
     def converted(text: str | None) -> str | None:
-        found = None if text is None else formatted_time(text, format)
+        found = None if text is None else usual_time(text, format, zone)
         return text if found is None else found
 
     chunks = [chunk.dictionary_encode() for chunk in strings.chunks]
