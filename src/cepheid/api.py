@@ -23,6 +23,7 @@ from cepheid.detection.links import listed_links, table_links
 from cepheid.detection.run import Detection, DetectOptions
 from cepheid.engine.adaptation import ignore
 from cepheid.engine.event_types import require_event_types, settled
+from cepheid.engine.layout import column_names
 from cepheid.engine.prepare import Prepared, RunOptions, code_of, feeds_of, prepare, require_used
 from cepheid.engine.query_text import declared_types, require_settled_classes
 from cepheid.engine.run import analyze, run, run_compressed, run_positions
@@ -501,6 +502,7 @@ def _prepared(source_text: str | Query, query: Query, source: SourceDescription,
         require_used(options.params, query)
         prepared = prepare(query, source, options)
         require_event_types(prepared.written, source)
+        column_names(prepared.query)
         return prepared
     except CepheidError as error:
         if isinstance(source_text, str):

@@ -118,7 +118,10 @@ def _require_parameters(query: Query) -> None:
                 f"`{node.name}` is neither a variable's attribute nor a parameter with a value",
                 span=node.span,
                 expected=f"an attribute (`{next(iter(query.roles))}.{node.name}`), a value, or a parameter",
-                hint=f"a string is written in quotes: '{node.name}'; an attribute with its variable: "
+                hint="the type of an event stands in the pattern, before its variable, as `login` in FROM login a, "
+                "SEQ(login a, pay b)"
+                if node.name.lower() in ("type", "event_type")
+                else f"a string is written in quotes: '{node.name}'; an attribute with its variable: "
                 f"{next(iter(query.roles))}.{node.name}; a parameter is set: --param {node.name}=..., or "
                 f"params={{'{node.name}': ...}}",
             )

@@ -340,7 +340,7 @@ def _check_aggregate(node: Aggregate, role: Role, query: Query) -> None:
             f"`{ex.to_text(node)}` aggregates `{node.var}`, which is one event",
             span=node.span,
             expected="an aggregate over a Kleene variable",
-            hint=_instead_of_one_event(node) if node.name else None,
+            hint=_instead_of_one_event(node),
         )
     if node.over is Over.BEFORE and query.dialect.closure is not Closure.RUN:
         raise PatternProblem(
@@ -351,7 +351,9 @@ def _check_aggregate(node: Aggregate, role: Role, query: Query) -> None:
 
 
 def _instead_of_one_event(node: Aggregate) -> str:
-    closure = f"write {node.var}.{ex.name_text(node.name or '')}, or give `{node.var}` a closure (+)"
+    if node.name is None:
+        return f"give `{node.var}` a closure (+) to count its events; count(*) counts the matches"
+    closure = f"write {node.var}.{ex.name_text(node.name)}, or give `{node.var}` a closure (+)"
     return f"{closure}; beside count(*), aggregates range over all matches: RETURN count(*), {ex.to_text(node)}"
 
 

@@ -128,10 +128,17 @@ def _type(expr: Expr, attribute_type: AttributeType) -> Type:
                 _require(side, STRING, "LIKE works on strings")
         case ex.And() | ex.Or():
             for item in expr.items:
-                _require(item, BOOLEAN, "AND and OR join conditions", _joined(expr))
+                _require(item, BOOLEAN, "AND and OR join conditions", _joined(expr) or _compared(item))
         case ex.Not() | ex.Filter():
-            _require(expr.item, BOOLEAN, "a condition is expected here")
+            _require(expr.item, BOOLEAN, "a condition is expected here", _compared(expr.item))
     return BOOLEAN
+
+
+def _compared(expr: Expr) -> str | None:
+    """What to write instead of a number or a string that stands for a condition."""
+    if expr.type.is_number:
+        return f"compare it: {to_text(expr)} > 0"
+    return f"compare it: {to_text(expr)} = 'text'" if expr.type.fits(STRING) else None
 
 
 def _joined(expr: ex.And | ex.Or) -> str | None:
@@ -222,7 +229,8 @@ _ELSEWHERE = {
 
 
 def unknown_function(expr: Aggregate | Call) -> NameProblem:
-    names = (*(name for name in FUNCTIONS if name.isidentifier() and name != ex.CASE), *ex.AGGREGATES)
+    own = (name for name in FUNCTIONS if name.isidentifier() and name != ex.CASE)
+    names = (*own, *ex.AGGREGATES, "CASE", "CAST", "EXTRACT", "substring")
     return NameProblem(
         f"unknown function `{expr.fn}`",
         span=expr.span,

@@ -89,3 +89,9 @@ def test_the_shell_completes_commands(typed: str, suggested: str) -> None:
     asked = {"_CEPHEID_COMPLETE": "complete_bash", "COMP_WORDS": f"cepheid {typed}", "COMP_CWORD": "1"}
     done = CliRunner().invoke(cli.app, [], prog_name="cepheid", env=asked)
     assert done.exit_code == 0 and done.stdout.split() == [suggested]
+
+
+def test_the_notice_of_the_jvm_is_dropped(capfd: pytest.CaptureFixture[str]) -> None:
+    with doctor._without_notices():
+        os.write(2, b"WARNING: Using incubator modules: jdk.incubator.vector\nno space left\n")
+    assert capfd.readouterr().err == "no space left\n"

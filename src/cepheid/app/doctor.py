@@ -7,7 +7,10 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
@@ -100,6 +103,25 @@ def spark() -> Finding:
     return Finding("spark", Verdict.OK, f"PySpark {pyspark.__version__}" + (f", SPARK_HOME {home}" if home else ""))
 
 
+@contextmanager
+def _without_notices() -> Iterator[None]:
+    """Holds back what the JVM writes to standard error, and drops its notice of modules, which means nothing here."""
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as held:
+        before = os.dup(2)
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+            held.seek(0)
+            for line in held:
+                if not line.startswith(b"WARNING: Using incubator modules"):
+                    os.write(2, line)
+
+
+@_without_notices()
 def workers(master: str) -> Finding:
     """Starts Spark and asks its workers."""
     from cepheid.spark.session import session

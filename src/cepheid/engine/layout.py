@@ -45,8 +45,11 @@ def column_names(query: Query) -> list[str]:
     names = positives(query.pattern) if query.output is None else [column.name for column in query.output]
     for name in (START, END):
         if name in names:
+            spans = [column.expr.span for column in query.output or () if column.name == name]
             raise PatternProblem(
-                f"`{name}` is the name of a column that every match has", hint="choose another name in the query"
+                f"`{name}` is the name of a column that every match has",
+                span=spans[0] if spans else None,
+                hint="choose another name in the query",
             )
     return [*names, START, END]
 

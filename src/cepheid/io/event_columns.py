@@ -28,7 +28,7 @@ def require_time_column(schema: pa.Schema, columns: Columns) -> None:
     if columns.time not in schema.names:
         raise InputProblem(
             f"the events have no column `{shown(columns.time)}`",
-            expected=f"the time column; there are {listing(schema.names)}",
+            expected=f"the time column; there are {listing(schema.names) if schema.names else 'no columns'}",
             hint=did_you_mean(columns.time, schema.names) or _naming_times(schema),
         )
     kind = schema.field(columns.time).type
@@ -36,13 +36,19 @@ def require_time_column(schema: pa.Schema, columns: Columns) -> None:
         raise InputProblem(
             f"the time column `{shown(columns.time)}` holds {kind}",
             expected="timestamps, whole numbers, or strings of ISO 8601 (2024-03-01 08:00:00)",
-            hint="name their format: time_format='%d.%m.%Y %H:%M'; or convert them first, by "
-            "pd.to_datetime(...) in pandas or to_timestamp(...) in Spark"
-            if _is_text(kind)
-            else None,
+            hint=_converting(columns.time, kind),
         )
     if columns.start is not None:
         _require_start_column(schema, columns.start, columns.time)
+
+
+def _converting(name: str, kind: pa.DataType) -> str | None:
+    if _is_text(kind):
+        return (
+            "name their format: time_format='%d.%m.%Y %H:%M'; or convert them first, by "
+            "pd.to_datetime(...) in pandas or to_timestamp(...) in Spark"
+        )
+    return f"convert them first: events[{name!r}].dt.to_timestamp()" if "period" in str(kind).lower() else None
 
 
 def _naming_times(schema: pa.Schema) -> str:
@@ -147,7 +153,7 @@ def ticks_of(column: pa.Array, name: str, noun: str = "time") -> Array:
         raise InputProblem(
             f"the event in row {row} has no {noun}: `{shown(name)}` is null",
             expected=f"a {noun} in every row",
-            hint=f"drop the rows without a {noun} first",
+            hint=f"drop the rows without a {noun} first, in pandas with events.dropna(subset=[{name!r}])",
         )
     try:
         ticks = np.asarray(in_ticks(column).cast(pa.int64()))

@@ -54,6 +54,14 @@ _NOT_WHERE = r"(?:(?!\bWHERE\b).)*?"
 _EVENT = r"(\w+(?:\[[^\[\]]*\])?)"
 _SLIPS = (
     _slip(
+        r"(?:\bPATTERN\s*\([^()]*\0[^()]*\)\s*DEFINE|\0(?:DEFINE|MEASURES))\b",
+        "write the events with commas, and the conditions of DEFINE in WHERE: EVENT SEQ(A a, B b) WHERE b.x > a.x",
+    ),
+    _slip(
+        r"(\w+\.\w+)\s*\[[^\[\]]*:[^\[\]]*\]\s*\0",
+        r"a part of a text is substr(\1, 2), and its number CAST(substr(\1, 2) AS int)",
+    ),
+    _slip(
         rf"{_IN_BRACKETS}(\w[\w ]*?)\s+\0(\w[^\],\n]*?)\s*[\],]", r"write a name with a blank in backticks: [`\1 \2`]"
     ),
     _slip(rf"{_IN_BRACKETS}\0['\"]([^'\"]+)['\"]", r"write a name with other characters in backticks: [`\1`]"),

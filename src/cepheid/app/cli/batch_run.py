@@ -28,7 +28,11 @@ def batch_run_command(
     backend: cli.Backend = "local",
     events: cli.EventOptions = cli.EVENT_OPTIONS,
 ) -> None:
-    """Run many queries in one process, one for each subdirectory of CASES_DIR."""
+    """Run many queries in one process, one for each subdirectory of CASES_DIR.
+
+    \b
+    Example:
+      cepheid batch-run cases/ results/"""
     if not cases_dir.is_dir():
         raise InputProblem(f"there is no directory `{shown(str(cases_dir), 200)}`")
     from cepheid.io.sinks import make_directory

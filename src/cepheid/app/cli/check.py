@@ -16,7 +16,11 @@ def check_command(
 ) -> None:
     """Validate a query. Prints its language, variables and canonical text, or an error with its position.
 
-    With --input, also checks the query against the event types and attributes of the data."""
+    With --input, also checks the query against the event types and attributes of the data.
+
+    \b
+    Example:
+      cepheid check 'EVENT SEQ(login a, pay b) WITHIN 5 minutes' --input events.csv"""
     written = query.read()
     parsed = written.parse()
     if input:

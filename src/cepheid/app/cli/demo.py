@@ -15,7 +15,11 @@ def demo_command(
     ] = Path("demo-output"),
     stream: Annotated[bool, typer.Option(help="Also show a stream that is killed and restarted.")] = True,
 ) -> None:
-    """Run a query of each language over generated data on Spark, then kill and restart a stream."""
+    """Run a query of each language over generated data on Spark, then kill and restart a stream.
+
+    \b
+    Example:
+      cepheid demo --no-stream"""
     from cepheid.app import demo  # lazily: few commands need numpy, the generators and Spark
 
     demo.show(output, Console(highlight=False), stream)

@@ -63,7 +63,11 @@ def deploy_command(
 
     A stream follows the directory: a file that appears, changes or disappears is a query that is added, replaced or
     removed between two batches. `deploy add|remove|replace CHECKPOINT` does the same, and `deploy list|status` shows
-    the queries and the changes that wait."""
+    the queries and the changes that wait.
+
+    \b
+    Example:
+      cepheid deploy rules/ --input events.parquet --output alerts.jsonl"""
     if words[0] in VERBS and len(words) > 1:
         change_command(words, dialect)
         return

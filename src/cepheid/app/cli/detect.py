@@ -51,7 +51,11 @@ def detect_command(
     """Detect a complex event across sources that are asked for as few events as possible (CED's language).
 
     Matches are written as JSON Lines, as they are detected. An interval that a source could not answer is a line with
-    "gap", and the matches that it could change have "uncertain": true."""
+    "gap", and the matches that it could change have "uncertain": true.
+
+    \b
+    Example:
+      cepheid detect --query-file intrusion.ced --sources sources.json"""
     written = cli.read_query(query_file, "ced")
     parsed = written.parse()
     from cepheid.api import detection  # lazily: help and errors in queries do not need pyarrow

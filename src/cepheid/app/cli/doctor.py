@@ -14,7 +14,11 @@ def doctor_command(
 ) -> None:
     """Check Java, Spark, the Python of Spark's workers and the cache directory.
 
-    Each has one line: `ok`, `warning` or `problem`, with what to do. The exit code is 1 if there is a problem."""
+    Each has one line: `ok`, `warning` or `problem`, with what to do. The exit code is 1 if there is a problem.
+
+    \b
+    Example:
+      cepheid doctor --master 'local[2]'"""
     has_problem = False
     for finding in doctor.findings(master):
         typer.echo(f"{finding.subject:<8} {finding.verdict.value:<8} {finding.text}")

@@ -28,7 +28,11 @@ def explain_command(
 
     With --input, also shows the plan of `run --backend local` for these events: the evaluator and the reason for the
     choice, the single-event predicates, and the columns that are read. With --analyze, runs the query and shows the
-    counters of each operator beside the estimates."""
+    counters of each operator beside the estimates.
+
+    \b
+    Example:
+      cepheid explain --query-file theft.sase --input events.csv --analyze"""
     written = query.read()
     parsed = written.parse()
     if not input:

@@ -48,7 +48,7 @@ Backend = Annotated[str, typer.Option(help="The backend: reference, local or spa
 Type = Annotated[
     str | None, typer.Option("--type", metavar="TYPE", help="The type of all events, if no column holds it.")
 ]
-TypeColumn = Annotated[str, typer.Option(help="The column of the event type.")]
+TypeColumn = Annotated[str, typer.Option(help="The column of the event type: text or whole numbers.")]
 TimeColumn = Annotated[str, typer.Option(help="The column of the event time: integers or ISO 8601.")]
 StartColumn = Annotated[
     str | None,

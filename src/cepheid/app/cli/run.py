@@ -46,7 +46,11 @@ def run_command(
     """Find the matches of a query in event files.
 
     Rows may be in any order; they are sorted by time, then by arrival. Malformed rows do not stop the run. They are
-    written to the reject output with the reason, and the summary reports their number."""
+    written to the reject output with the reason, and the summary reports their number.
+
+    \b
+    Example:
+      cepheid run 'EVENT SEQ(login a, pay b) WHERE [user] WITHIN 5 minutes' --input events.csv"""
     written = query.read()
     if not input:
         raise InputProblem("there are no events", expected="--input PATH, at least once")
@@ -57,7 +61,8 @@ def run_command(
     from cepheid.io.inputs import Input
     from cepheid.io.sinks import output_format
 
-    column_names(parsed)
+    with written.located_errors():
+        column_names(parsed)
     inputs = [Input.parse(text) for text in input]
     if stats is not None and backend == REFERENCE:
         raise InputProblem(

@@ -68,7 +68,11 @@ def serve_command(
 ) -> None:
     """Serve a log of events over Arrow Flight, in this process, until it is interrupted.
 
-    The address is printed on standard output. Rows that are no events are reported on standard error."""
+    The address is printed on standard output. Rows that are no events are reported on standard error.
+
+    \b
+    Example:
+      cepheid source serve --name shop --input events.parquet"""
     if not input and not follow:
         raise InputProblem("there are no events", expected="--input PATH or --follow FEED")
     from cepheid.detection.flight_server import FlightLog, ServerOptions
@@ -136,7 +140,11 @@ def stats_command(
     ] = cli.STANDARD,
 ) -> None:
     """Ask sources for the rates and models of their event types. `detect` reads the answer from the file that
-    "statistics" names in the file of the sources; without it, `detect` asks itself."""
+    "statistics" names in the file of the sources; without it, `detect` asks itself.
+
+    \b
+    Example:
+      cepheid source stats --sources sources.json"""
     from cepheid.detection.links import listed_links
     from cepheid.detection.run import statistics_text
     from cepheid.io.source_list import read_source_list

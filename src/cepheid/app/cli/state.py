@@ -17,7 +17,11 @@ def state_command(
     ] = 20,
     master: Annotated[str, typer.Option(help="The Spark master.")] = "local[*]",
 ) -> None:
-    """Show the state of a stream: buckets and keys with their sizes and oldest events."""
+    """Show the state of a stream: buckets and keys with their sizes and oldest events.
+
+    \b
+    Example:
+      cepheid state checkpoint/"""
     from cepheid.streaming.storage import is_local
 
     if is_local(checkpoint) and not exists(checkpoint):  # before a JVM starts

@@ -122,7 +122,11 @@ def stream_command(
     """Find the matches of queries in a stream of files, exactly once, until stopped.
 
     Events are buffered until the watermark has passed them, so that their order of arrival does not matter. Later
-    events go to the late output. After a stop or a crash the same command resumes the stream."""
+    events go to the late output. After a stop or a crash the same command resumes the stream.
+
+    \b
+    Example:
+      cepheid stream --query-file theft.sase --input incoming/ --checkpoint checkpoint/ --output matches/"""
     from cepheid.deploy.deployment import Written
     from cepheid.engine.shapes import OutputOptions
     from cepheid.io.inputs import Input
