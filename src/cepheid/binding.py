@@ -53,7 +53,7 @@ def bind(query: Query, schema: Schema, params: Mapping[str, Any] = _NO_PARAMS) -
     """The query with values for its parameters and resolved event classes; raises if it does not fit the schema."""
     query = with_params(query, params)
     inputs, schema = _bind_inputs(query, schema)
-    raw = Schema({name: attrs for name, attrs in schema.types.items() if name not in schema.derived}, schema.open)
+    raw = replace(schema, types={name: own for name, own in schema.types.items() if name not in schema.derived})
     pattern = map_classes(query.pattern, lambda c: _settled(c, schema))
     query = replace(query, inputs=tuple(inputs), pattern=pattern)
     found = roles(pattern)
@@ -245,7 +245,9 @@ class _Checker:
         types = self.types_of(attr.var)
         known = self.schema.attributes(types)
         if attr.name in known:
-            return known[attr.name]
+            # Rows of another type may have values of another type.
+            is_known = self.schema.is_table or not types or any(name in self.schema.types for name in types)
+            return known[attr.name] if is_known else UNKNOWN
         self._require_known(attr.name, types, attr)
         return UNKNOWN
 
@@ -255,7 +257,8 @@ class _Checker:
         derived type are known, so one that it lacks is an error even if others have it."""
         is_derived = self.schema.derived.issuperset(types)
         everyone = self.schema.attributes(types if is_derived else self.schema.types)
-        if name in everyone or not types or any(t not in self.schema.types for t in types):
+        is_open = not self.schema.is_table and any(t not in self.schema.types for t in types)
+        if name in everyone or not types or is_open:
             return
         if self.schema.partial.intersection(types):
             return
@@ -414,7 +417,7 @@ def _is_partial(item: SourceStream | DerivedStream | Query, schema: Schema) -> b
             sources = {item.source}
         case _:
             sources = {t for role in item.roles.values() if not role.negated for t in role.event_class.types}
-    return bool(sources & schema.partial) or not sources <= schema.types.keys()
+    return bool(sources & schema.partial) or not (schema.is_table or sources <= schema.types.keys())
 
 
 def _bind_input(
@@ -426,7 +429,7 @@ def _bind_input(
             own = schema.types.get(item.name, {})
             return item, {**own, **{name: _observed(kind, own.get(name, UNKNOWN)) for name, kind in item.attributes}}
         case DerivedStream():
-            source = schema.types.get(item.source, {})
+            source = schema.attributes((item.source,))
 
             def read(attr: Attr) -> Type:
                 return source.get(attr.name, UNKNOWN) if attr.var == item.alias else node_type(attr.name, source)

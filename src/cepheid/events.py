@@ -72,12 +72,16 @@ class Schema:
     """The types that may have further attributes: events derived from events of which the data has none."""
     derived: frozenset[str] = frozenset()
     """The types whose events queries derive."""
+    unseen: Mapping[str, Type] = field(default_factory=dict)
+    """The attributes of a type of which the data has no event: those of all its events."""
+    is_table: bool = False
+    """Whether every event has all columns, so that a type without events has no other attributes than these."""
 
     def attributes(self, types: Iterable[str]) -> dict[str, Type]:
         """The attributes of all these types. The type of an attribute holds the values in events of all types."""
         merged: dict[str, Type] = {}
         for name in types:
-            for attribute, kind in self.types.get(name, {}).items():
+            for attribute, kind in self.types.get(name, self.unseen).items():
                 known = merged.get(attribute, kind)
                 merged[attribute] = kind if known is kind else united(known, kind)
         return merged

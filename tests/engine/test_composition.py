@@ -10,8 +10,11 @@ import random
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from golden_cases import Case, all_cases
 from script_harness import finds_matches
@@ -323,3 +326,42 @@ def test_attributes_of_a_type_that_the_input_does_not_have_are_computed_with(con
         warnings.simplefilter("ignore")
         found = cepheid.match(f"{inner}\nQ: SELECT * FROM P p; A z WHERE {condition}", events)
         assert found.num_rows == 0
+
+
+_UNSEEN = "P: PATTERN B b;C c WITHIN 3\nR: SELECT * FROM P p | C c"
+"""Over an input that may have no event of type `B`."""
+
+
+def _without_b(directory: Path) -> dict[str, Any]:
+    """The same rows as a table and a file, whose events have all columns, and with an event of type `B`."""
+    table = pa.table({"type": ["A", "C"], "ts": [1, 2], "id": [1, 2]})
+    pq.write_table(table, directory / "rows.parquet")
+    with_b = pa.concat_tables([pa.table({"type": ["B"], "ts": [0], "id": [9]}), table])
+    return {"with B": with_b, "table": table, "file": str(directory / "rows.parquet")}
+
+
+def test_a_type_without_events_has_all_columns(tmp_path: Path) -> None:
+    inputs = _without_b(tmp_path)
+    (tmp_path / "rows.csv").write_text("type,ts,id\nA,1,1\nC,2,2\n")
+    inputs["text"] = str(tmp_path / "rows.csv")
+    schemas = {name: cepheid.match(_UNSEEN, events, time_unit="s").schema for name, events in inputs.items()}
+    schemas["reference"] = cepheid.match(_UNSEEN, inputs["table"], time_unit="s", evaluator="reference").schema
+    batches = iter(inputs["table"].to_batches())
+    schemas["iterator"] = next(iter(cepheid.match(_UNSEEN, batches, time_unit="s"))).schema
+    names = {name: ([field.name for field in of.field("p").type], of.names) for name, of in schemas.items()}
+    assert all(shown == names["with B"] for shown in names.values()), names
+
+
+@pytest.mark.parametrize("condition", ["p.id = 2", "p.b.nope = 2"])
+def test_a_type_without_events_does_not_decide_whether_a_query_is_accepted(condition: str, tmp_path: Path) -> None:
+    for events in _without_b(tmp_path).values():
+        for evaluator in (None, "reference"):
+            with pytest.raises(NameProblem, match="unknown attribute"):
+                cepheid.match(f"{_UNSEEN} WHERE {condition}", events, time_unit="s", evaluator=evaluator)
+
+
+def test_rows_of_a_type_without_events_may_have_other_attributes(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"type": "A", "ts": 1, "id": 1}\n{"type": "C", "ts": 2, "id": 2}\n')
+    for evaluator in (None, "reference"):
+        assert cepheid.match(f"{_UNSEEN} WHERE p.b.nope = 2", str(path), time_unit="s", evaluator=evaluator).num_rows

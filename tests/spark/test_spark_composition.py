@@ -17,6 +17,7 @@ from simulation_harness import SCHEMA, multiset, random_rows
 
 import cepheid
 from cepheid.engine.prepare import prepare
+from cepheid.errors import NameProblem
 from cepheid.io.files import open_files
 from cepheid.io.inputs import Columns, Input
 from cepheid.lang import parse
@@ -110,3 +111,13 @@ def test_the_complete_history_of_a_derived_event_decides_on_spark(spark: SparkSe
     frame = spark.createDataFrame(pd.DataFrame(rows), "type string, ts long")
     found = cepheid.match(text, frame, partitions=3).toArrow().to_pylist()
     assert sorted((row["x"], row["b"]) for row in found) == [(10 * n, 10 * n + 2) for n in range(6)]
+
+
+def test_a_type_without_events_has_all_columns_on_spark(spark: SparkSession) -> None:
+    query = "P: PATTERN B b;C c WITHIN 3\nR: SELECT * FROM P p | C c"
+    frame = spark.createDataFrame([("A", 1, 1), ("C", 2, 2)], "type string, ts long, id long")
+    found = cepheid.match(query, frame, time_unit="s").toArrow()
+    local = cepheid.match(query, pa.Table.from_pylist(frame.toArrow().to_pylist()), time_unit="s")
+    assert [field.name for field in found.schema.field("p").type] == [f.name for f in local.schema.field("p").type]
+    with pytest.raises(NameProblem, match="unknown attribute `id` of `p`"):
+        cepheid.match(f"{query} WHERE p.id = 2", frame, time_unit="s")

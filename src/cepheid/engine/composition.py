@@ -99,9 +99,8 @@ def attributes_of_matches(
     CED's base schema."""
     schema, fields = reading.schema, dict(flat_fields(reading.shape.schema))
     roles, derived = reading.query.roles, {one.label: one for one in reading.derived}
-    classes = [role.event_class.types for role in roles.values()]
-    unseen = {name for names in classes for name in names if not schema.types.keys() & set(names)}
-    layout = {name: {**fields, TIME: pa.int64()} for name in (*schema.types, *unseen)}
+    named = [name for role in roles.values() for name in role.event_class.types]
+    layout = {name: {**fields, TIME: pa.int64()} for name in (*schema.types, *named)}
     arrow_type = expression_type(reading.query, schema, clock, layout)
 
     def columns_of(var: str) -> dict[str, str]:
@@ -111,7 +110,7 @@ def attributes_of_matches(
             if kind in derived:
                 found.update({name: derived[kind].column(name) for name in derived[kind].columns})
             else:
-                found.update({name: name for name in schema.types.get(kind, ())})
+                found.update({name: name for name in schema.attributes((kind,))})
         return found
 
     def read(attr: Attr) -> Type:
@@ -120,8 +119,6 @@ def attributes_of_matches(
         if attr.var not in roles:
             return node_type(attr.name, schema.attributes(schema.types))
         of = roles[attr.var].event_class.types or tuple(schema.types)
-        # An attribute of event types that the input does not have is one of the other types.
-        of = tuple(schema.types) if unseen.issuperset(of) else of
         return schema.attributes(of).get(attr.name, types.UNKNOWN)
 
     # The key of a match is the attribute of a variable only if each match binds the variable.
@@ -248,7 +245,7 @@ def _read_apart(query: Query, used: Mapping[str, Mapping[str, Attribute]], schem
             continue
         for name in {name for kind in derived for name in used[kind]}:
             columns = [used[k][name].key or name if name in used.get(k, ()) else None for k in derived]
-            columns += [name if name in schema.types.get(k, ()) else None for k in kinds if k not in used]
+            columns += [name if name in schema.attributes((k,)) else None for k in kinds if k not in used]
             if len(set(columns)) > 1:
                 apart.update((kind, name) for kind in derived)
     return apart

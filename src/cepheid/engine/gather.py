@@ -30,7 +30,7 @@ from cepheid.expr import AGGREGATES, Aggregate, At, Attr, Expr, Over, ResultType
 from cepheid.io.rows import INPUT_ROW, TIME, TYPE, Rows
 from cepheid.io.source import flat_fields, owner
 from cepheid.kernels.successor.failures import REASON, reasons, shows_failures
-from cepheid.pattern import Role
+from cepheid.pattern import Role, types_named
 from cepheid.physical import REFERENCE
 from cepheid.runtime.kernel import Array
 
@@ -77,7 +77,7 @@ class Gatherer:
         cls, prepared: Prepared, input: pa.Schema, time_column: str, attributes: Mapping[str, tuple[str, ...]]
     ) -> Gatherer:
         query, variables = prepared.query, prepared.variables
-        layout = {name: dict(flat_fields(input)) for name in prepared.schema.types}
+        layout = {name: dict(flat_fields(input)) for name in (*prepared.schema.types, *types_named(query))}
         known = match_schema(query, prepared.schema, prepared.clock, layout)
         returned = {column.name: column.expr for column in query.output or ()}
         columns = []

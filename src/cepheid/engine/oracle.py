@@ -51,7 +51,7 @@ from cepheid.io.rows import START as START_TICKS
 from cepheid.io.sinks import TEXT
 from cepheid.io.source import plain_layout
 from cepheid.lang import declaration_text
-from cepheid.pattern import DerivedStream, Query, SourceStream
+from cepheid.pattern import DerivedStream, Query, SourceStream, types_named
 from cepheid.semantics import Match as Match
 from cepheid.semantics import evaluate, node_of, summary
 from cepheid.semantics.common import events_of as events_in
@@ -354,7 +354,7 @@ def layout_of(prepared: Prepared) -> Layout:
             name: {n: _shown_type(kind) for n, kind in attributes.items() if not pa.types.is_null(kind)}
             for name, attributes in (source.attributes or {}).items()
         }
-    return dict.fromkeys(prepared.schema.types, plain_layout(source.schema))
+    return dict.fromkeys((*prepared.schema.types, *types_named(prepared.query)), plain_layout(source.schema))
 
 
 def _shown_type(kind: pa.DataType) -> pa.DataType:

@@ -150,10 +150,13 @@ def _primitive_of(item: DerivedStream, event: Event, clock: Clock) -> Event:
 
 def _known_attributes(query: Query, stream: Sequence[Event], derived: Attributes) -> dict[str, list[str]]:
     """The attributes of the events that each variable may bind. Those of a derived event do not depend on the events:
-    its type has them even if it has no event."""
+    its type has them even if it has no event. A type of which the input has no event has those of all its events."""
     known = {}
+    seen = {event.type for event in stream}
+    of_input = list(dict.fromkeys(n for event in stream if event.type not in derived for n in event.attributes))
     for var, role in query.roles.items():
-        own = [name for kind in role.event_class.types for name in derived.get(kind, ())]
+        unseen = any(kind not in seen and kind not in derived for kind in role.event_class.types)
+        own = [name for kind in role.event_class.types for name in derived.get(kind, ())] + of_input * unseen
         own += [name for event in stream if accepts(role.event_class, event) for name in event.attributes]
         known[var] = list(dict.fromkeys(own))
     return known
