@@ -148,7 +148,8 @@ def schema_of(source: SourceDescription, named: Iterable[str]) -> Schema:
     json = MIXED if ROW in source.schema.names else BINARY
     types = {name: attribute_types(pa.schema(list(of.items())), json) for name, of in source.attributes.items()}
     everything = Schema(types).attributes(types) if types else attribute_types(source.schema)
-    is_table = ROW not in source.schema.names and not source.omits_nulls
+    # An input without events may have no columns but the time.
+    is_table = bool(types) and ROW not in source.schema.names and not source.omits_nulls
     return Schema(types, open=not source.is_closed, unseen=everything, is_table=is_table)
 
 
