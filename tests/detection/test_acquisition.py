@@ -95,6 +95,26 @@ def test_a_change_of_the_plan_loses_and_repeats_no_match(seed: int) -> None:
     assert simulation.gaps == []
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_the_events_behind_the_frontier_pass_in_order_and_have_all_matches(seed: int) -> None:
+    """Under delays, losses, restarts and changes of the plan, each event once."""
+    rng, world = drawn(seed)
+    plans, logs = list(all_plans(world.tree.root)), world.logs()
+    network = Network(0, rng.choice((0, 3, 15)), rng.choice((0.0, 0.2)), rng.choice((0.0, 0.2)))
+    restarts = tuple(rng.randint(0, 130) for _ in range(rng.choice((0, 2))))
+    switches = tuple((rng.randint(0, 130), world.program(rng.choice(plans), logs)) for _ in range(rng.choice((0, 1))))
+    simulation = Simulation(
+        world.program(rng.choice(plans), logs), logs, network, seed, 9, restarts, switches, passes=True
+    )
+    assert simulation.run().num_rows == 0
+    assert simulation.acquisition.passing is not None
+    found = [table.sort_by("ts") for table in simulation.acquisition.passing.events]
+    times = [time for table in found for time in table["ts"].to_pylist()]
+    assert times == sorted(times)
+    passed = pa.concat_tables([world.table.schema.empty_table(), *found])
+    assert rows(cepheid.match(world.text, passed, evaluator="reference")) == world.expected(), (world.text, seed)
+
+
 def test_a_match_is_output_when_its_events_are_known() -> None:
     """The latency is that of the messages, not that of the window."""
     table = drawn_table(random.Random(4), 40, 200)

@@ -167,6 +167,22 @@ class Counts(Traffic):
     by_stream: Counter[str] = field(default_factory=Counter)
 
 
+@dataclass(slots=True)
+class Passing:
+    """The events that the frontier passes, in place of the matches in them: another engine detects those. No later
+    answer adds events before the frontier, so that events pass in the order of their times, each once."""
+
+    until: int = BEGINNING
+    """The time up to which events have passed."""
+    events: list[pa.Table] = field(default_factory=list)
+
+    def take(self, events: pa.Table, frontier: int) -> None:
+        """Takes the known events up to the frontier."""
+        self.until = max(self.until, frontier)
+        if events.num_rows:
+            self.events.append(events)
+
+
 class Acquisition:
     """A running plan. Detections that end at `begin` or later are of interest."""
 
@@ -187,6 +203,7 @@ class Acquisition:
         self.counts = Counts()
         self.refused: dict[tuple[str, str], str] = {}
         """Why the last answer of a source about a stream was refused."""
+        self.passing: Passing | None = None
         self._number = 0
         self._last_certain = BEGINNING
         self._spoiling = negated_streams(program.tree.root)
@@ -294,7 +311,9 @@ class Acquisition:
         self.frontier = max(before, reached)
         certain = self._certain(self._spoiling)
         matches = self.schema.empty_table()
-        if fresh or certain != self._last_certain:
+        if self.passing is not None:
+            self.passing.take(self._events(self.known, self.passing.until + 1, self.frontier), self.frontier)
+        elif fresh or certain != self._last_certain:
             matches = self._detect(before, certain)
         self._last_certain = certain
         requests = self._requests()
@@ -465,7 +484,7 @@ class Acquisition:
         is_bounded = reach is not None and self.frontier > BEGINNING
         found = Acquisition(program, max(self.begin, self.frontier - program.trail) if is_bounded else self.begin)
         found.frontier, found._number = self.frontier, self._number
-        found.emitted, found.counts = self.emitted, self.counts
+        found.emitted, found.counts, found.passing = self.emitted, self.counts, self.passing
         kept = {stream for stream in self.known if not self._is_divided(stream, program)}
         for key, channel in self.channels.items():
             if key[1] in kept:

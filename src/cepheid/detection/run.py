@@ -6,7 +6,7 @@ import json
 import math
 import queue
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -350,6 +350,8 @@ class Running:
     """Changes of the plan."""
     offset: int = 0
     """How many bytes of output there are. Who writes them says so before the next matches are read."""
+    before_save: Callable[[], None] | None = None
+    """Called before the state is saved: what must be on disk before it."""
     _first: Round | None = None
     _saved: float = -math.inf
     """When the state was saved."""
@@ -442,6 +444,8 @@ class Running:
         detection = self.detection
         if detection.options.state is None:
             return
+        if self.before_save is not None:
+            self.before_save()
         SavedDetection(
             to_text(detection.query),
             detection.choice.chosen.plan,

@@ -10,10 +10,11 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from cepheid.acquire.plans import Plan
 from cepheid.acquire.requests import Gap
@@ -53,16 +54,8 @@ class SavedDetection(NamedTuple):
         content = head + b"\n" + self.acquisition
         path = Path(directory)
         path.mkdir(parents=True, exist_ok=True)
-        with (path / f"{_FILE}.new").open("wb") as file:
+        with durable(path / _FILE) as file:
             file.write(_MAGIC + hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(path / f"{_FILE}.new", path / _FILE)
-        folder = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
     @classmethod
     def read(cls, directory: str) -> SavedDetection | None:
@@ -98,6 +91,22 @@ class SavedDetection(NamedTuple):
                 f"the state in `{shown(directory, 200)}` belongs to a detection with another {what}",
                 hint="choose another directory for the state",
             )
+
+
+@contextmanager
+def durable(path: Path) -> Iterator[IO[bytes]]:
+    """A file that replaces the one at the path when it is complete and on disk."""
+    new = path.with_name(f".{path.name}.new")
+    with new.open("wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _text(data: bytes) -> str:

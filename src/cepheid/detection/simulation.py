@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from cepheid.acquire.intervals import END
 from cepheid.acquire.requests import Answer, Gap, Request
-from cepheid.detection.acquisition import Acquisition, Program, Round
+from cepheid.detection.acquisition import Acquisition, Passing, Program, Round
 from cepheid.detection.courier import Courier
 from cepheid.io.event_log import EventLog
 
@@ -51,6 +51,8 @@ class Simulation:
     switches: tuple[tuple[int, Program], ...] = ()
     """Times at which the base changes to another plan."""
     limit: int = 30
+    passes: bool = False
+    """Whether events pass in place of matches."""
     acquisition: Acquisition = field(init=False)
     detected: list[Detected] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
@@ -73,6 +75,7 @@ class Simulation:
             [int(s.times[0]) for log in self.logs.values() for s in log.streams.values() if len(s.times)] or [0]
         )
         self.acquisition = Acquisition(self.program)
+        self.acquisition.passing = Passing() if self.passes else None
         timeout = 2 * self.network.most + 2 * self.beat + 2
         self._last, self._rng = last, rng
         self._courier = Courier(self.acquisition, timeout, self.limit)
@@ -96,7 +99,9 @@ class Simulation:
                         self._take(self.acquisition.receive([answer]), now)
                 case "restart":
                     self._life += 1
+                    passing = self.acquisition.passing
                     self.acquisition, result = Acquisition.restore(self.program, self.acquisition.save())
+                    self.acquisition.passing = passing
                     self._courier = Courier(self.acquisition, timeout, self.limit)
                     self._take(result, now)
                     self._push(now + timeout, "check", self._life)

@@ -133,15 +133,16 @@ class FileStream:
         schema: str | None = None,
         max_ahead: str | None = None,
         wait: bool = True,
+        on_wait: Callable[[], None] | None = None,
         is_moved: bool = False,
         drops_keys: bool = False,
         output: OutputOptions = EVENTS_ONLY,
         master: str = "local[*]",
     ) -> FileStream | None:
         """`schema` declares columns (see `StreamFiles.first`). A directory without events settles no schema: the stream
-        waits for the first one, or is None without `wait`. `is_moved` confirms that the input or the checkpoint was
-        moved with its files since the last start. With `follows`, a query that is refused does not stop the others,
-        and a checkpoint goes on with the queries that it has, whatever `queries` are now."""
+        waits for the first one and calls `on_wait` meanwhile, or is None without `wait`. `is_moved` confirms that the
+        input or the checkpoint was moved with its files since the last start. With `follows`, a query that is refused
+        does not stop the others, and a checkpoint goes on with the queries that it has, whatever `queries` are now."""
         paths.require_distinct()
         if not Path(paths.input).is_dir():
             raise InputProblem(
@@ -181,6 +182,8 @@ class FileStream:
         while (files := _files(examples, paths, checkpoint, columns, options.time_unit, schema, as_lines)) is None:
             if not wait:
                 return None
+            if on_wait is not None:
+                on_wait()
             time.sleep(PAUSE)
         options = replace(options, time_unit=options.time_unit or files.layout.clock.unit)
         buckets = buckets_of(checkpoint, tasks_of(spark, None))

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +21,7 @@ from cepheid.engine.query_text import QueryText
 from cepheid.errors import CepheidError, InputProblem, shown
 
 if TYPE_CHECKING:
+    from cepheid.detection.acquired import Acquiring
     from cepheid.io.inputs import Columns
     from cepheid.io.rejects import Reject
     from cepheid.spark.file_stream import FileStream, StreamPaths
@@ -45,21 +46,38 @@ QueryFiles = Annotated[
 
 @cli.with_shared_options
 def stream_command(
-    input: Annotated[
-        str,
-        typer.Option(
-            "--input",
-            "-i",
-            metavar="DIR[,OPTION=VALUE...]",
-            help="The directory where event files arrive, with options as in `run`: 'logins,type=Login,unit=s'.",
-        ),
-    ],
     checkpoint: Annotated[
         str, typer.Option(metavar="DIR", help="The checkpoint directory of the stream; a restart resumes from it.")
     ],
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="DIR", help="The directory for matches, one file per batch.")
     ],
+    input: Annotated[
+        str | None,
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="DIR[,OPTION=VALUE...]",
+            help="The directory where event files arrive, with options as in `run`: 'logins,type=Login,unit=s'.",
+        ),
+    ] = None,
+    sources: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="The file that names sources, as in `detect`, in place of --input: a plan asks them for events.",
+        ),
+    ] = None,
+    plan: Annotated[str | None, typer.Option(metavar="PLAN", help="With --sources: the plan, as in `detect`.")] = None,
+    deadline: Annotated[
+        str | None, typer.Option(metavar="LENGTH", help="With --sources: the longest latency of the plan.")
+    ] = None,
+    allow_gaps: Annotated[
+        bool,
+        typer.Option(
+            "--allow-gaps", help="With --sources: go on where no source answers whether an event spoils a match."
+        ),
+    ] = False,
     query_file: QueryFiles = None,
     query: Annotated[str | None, typer.Option(metavar="TEXT", help="The text of the query.")] = None,
     dialect: cli.Dialect = "auto",
@@ -133,9 +151,26 @@ def stream_command(
     from cepheid.spark.file_stream import FileStream, StreamPaths
     from cepheid.spark.stream import Trigger
 
-    with quiet(), Signals() as signals:
+    with quiet(), Signals() as signals, ExitStack() as stack:
         written = _queries(query_file, query, dialect)
-        item = Input.parse(input)
+        require: Callable[[], None] = _nothing_is_required
+        if sources is not None:
+            if input is not None:
+                raise InputProblem("there are two inputs", expected="--input DIR or --sources FILE")
+            acquiring = _acquiring(written, sources, checkpoint, events, allow_gaps, plan=plan, deadline=deadline)
+            stack.callback(_end, acquiring)
+            item, events = Input(str(acquiring.files.path)), _as_sources(events, acquiring)
+            require = _Watched(acquiring)
+            if available_now:
+                acquiring.run()
+                require()
+            else:
+                acquiring.start()
+        elif input is None or plan is not None or deadline is not None or allow_gaps:
+            what = "there is no input" if input is None else "--plan, --deadline and --allow-gaps are of sources"
+            raise InputProblem(what, expected="--input DIR or --sources FILE")
+        else:
+            item = Input.parse(input)
         events = replace(events, time_unit=item.time_unit or events.time_unit)
         paths = StreamPaths(item.path, checkpoint, output, late_output, reject_output, format)
         opened = FileStream.open(
@@ -149,6 +184,7 @@ def stream_command(
             schema=schema,
             max_ahead=max_ahead,
             wait=not available_now,
+            on_wait=require,
             is_moved=moved,
             drops_keys=drop_keys,
             output=OutputOptions(output_shape, detected_at, match_id, id_column),
@@ -161,7 +197,81 @@ def stream_command(
             item.columns(events.columns),
             Trigger(available_now, interval, end_of_time),
             signals,
+            on_tick=lambda _: require(),
         )
+
+
+def _nothing_is_required() -> None:
+    """There are no sources that could fail."""
+
+
+def _acquiring(
+    written: Mapping[str, QueryText],
+    sources: str,
+    checkpoint: str,
+    events: cli.EventOptions,
+    allows_gaps: bool,
+    plan: str | None,
+    deadline: str | None,
+) -> Acquiring:
+    """The acquisition of a stream over sources. Its files are beside the checkpoint."""
+    from cepheid.api import detection
+    from cepheid.detection.acquired import AcquiredFiles, Acquiring
+
+    if len(written) != 1:
+        raise InputProblem("there are several queries", expected="one query with --sources")
+    (text,) = written.values()
+    files = AcquiredFiles(Path(f"{checkpoint.rstrip('/')}.acquired"))
+    files.open()
+    with text.located_errors():
+        found = detection(
+            text.parse(),
+            sources,
+            events.columns,
+            events.time_unit,
+            cli.read_params(events.param),
+            deadline=deadline,
+            plan=plan,
+            state=files.state,
+        )
+        return Acquiring(found, files, allows_gaps)
+
+
+def _as_sources(events: cli.EventOptions, acquiring: Acquiring) -> cli.EventOptions:
+    """The columns and the unit of the files are those of the sources."""
+    program = acquiring.detection.program
+    columns = program.asked.columns
+    unit = acquiring.detection.run_options.time_unit
+    return replace(
+        events,
+        type=None,
+        type_column=columns.type,
+        time_column=columns.time,
+        start_column=columns.start,
+        time_unit=unit,
+    )
+
+
+class _Watched:
+    """Says which gaps there are, once, and raises what has ended the acquisition."""
+
+    def __init__(self, acquiring: Acquiring) -> None:
+        self.acquiring, self.known = acquiring, 0
+
+    def __call__(self) -> None:
+        gaps = self.acquiring.running.gaps
+        for gap in gaps[self.known :]:
+            self.known += 1
+            where = f"{gap.source}: {gap.stream} from {gap.begin} to {gap.end}"
+            report.note(f"gap at {where}: {gap.reason}", "yellow")
+        self.acquiring.require()
+
+
+def _end(acquiring: Acquiring) -> None:
+    """Stops the acquisition, and says what it has received."""
+    acquiring.stop()
+    counts = acquiring.running.counts
+    report.note(f"{counts.events:,} events received in {counts.answers:,} answers to {counts.requests:,} requests")
 
 
 def run_stream(

@@ -1,0 +1,121 @@
+"""A plan over sources as a stream: the process is killed again and again, and its sources drop what they have sent."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from detection.test_flight import TABLES
+from detection.test_saved import NEGATED, free_port
+
+import cepheid
+
+pytestmark = pytest.mark.spark
+
+PARTS = 3
+"""The sources get their events in so many parts."""
+
+
+def stream_command(directory: Path, *more: str) -> list[str]:
+    command = ["stream", "--query-file", str(directory / "q.ced"), "--sources", str(directory / "sources.json")]
+    command += ["--checkpoint", str(directory / "checkpoint"), "--output", str(directory / "out")]
+    return [sys.executable, "-m", "cepheid", *command, "--format", "jsonl", "--master", "local[1]", *more]
+
+
+def found(directory: Path) -> list[tuple[int, int]]:
+    files = sorted((directory / "out").glob("batch-*.jsonl"))
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return sorted((line["a"]["ts"], line["c"]["ts"]) for line in lines)
+
+
+def oracle(last: int) -> list[tuple[int, int]]:
+    """The matches of the events up to a time."""
+    table = pa.concat_tables(TABLES.values())
+    rows = cepheid.match(NEGATED, table.filter(pa.compute.less_equal(table["ts"], last))).to_pylist()
+    return sorted((row["a"]["ts"], row["c"]["ts"]) for row in rows)
+
+
+def test_files_as_sources_are_a_stream(tmp_path: Path) -> None:
+    for name, table in TABLES.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    entries = [{"name": name, "file": f"{name}.jsonl"} for name in TABLES]
+    (tmp_path / "sources.json").write_text(json.dumps({"sources": entries}))
+    (tmp_path / "q.ced").write_text(NEGATED)
+    done = subprocess.run(stream_command(tmp_path, "--available-now"), capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
+    assert found(tmp_path) == oracle(30_000)
+    assert " events received in " in done.stderr
+
+
+@pytest.mark.slow
+def test_killed_streams_over_sources_find_each_match_once(tmp_path: Path) -> None:
+    """The stream is killed in each part, and servers drop the events of a part when those of the next come. The last
+    matches come without an end of the sources."""
+    rng = random.Random(1)
+    ports = {name: free_port() for name in TABLES}
+    entries = [{"name": name, "address": f"grpc://127.0.0.1:{port}", "latency": 5} for name, port in ports.items()]
+    (tmp_path / "sources.json").write_text(json.dumps({"sources": entries}))
+    (tmp_path / "q.ced").write_text(NEGATED)
+    length = 20_000 // PARTS
+
+    def serve(name: str) -> subprocess.Popen[bytes]:
+        command = ["source", "serve", "--name", name, "--follow", str(tmp_path / f"{name}.jsonl")]
+        command += ["--listen", f"127.0.0.1:{ports[name]}", "--retention", str(length + 300), "--time-unit", "s"]
+        process = subprocess.Popen([sys.executable, "-m", "cepheid", *command], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        assert process.stdout.readline(), name  # it listens
+        return process
+
+    def start() -> subprocess.Popen[bytes]:
+        with (tmp_path / "log").open("ab") as log:
+            command = stream_command(tmp_path, "--plan", "a -> c -> !b")
+            return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+    def kill(process: subprocess.Popen[bytes]) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def grow(part: int) -> None:
+        for name, table in TABLES.items():
+            rows = [row for row in table.to_pylist() if part * length <= row["ts"] < (part + 1) * length]
+            rows.append({"type": rows[0]["type"], "ts": (part + 1) * length - 1, "id": 0})  # all say how far they are
+            with (tmp_path / f"{name}.jsonl").open("a") as file:
+                file.write("".join(json.dumps(row) + "\n" for row in rows))
+
+    grow(0)
+    servers = {name: serve(name) for name in TABLES}
+    stream = start()
+    try:
+        for part in range(PARTS):
+            if part:
+                grow(part)
+            for _ in range(rng.choice((1, 2))):
+                time.sleep(rng.uniform(1, 9))
+                kill(stream)
+                stream = start()
+            deadline = time.monotonic() + 60
+            wanted = oracle((part + 1) * length - 101)
+            while not set(wanted) <= set(found(tmp_path)) and time.monotonic() < deadline:
+                assert stream.poll() is None, (tmp_path / "log").read_text()
+                time.sleep(0.5)
+        result = found(tmp_path)
+    finally:
+        kill(stream)
+        for server in servers.values():
+            server.kill()
+            server.wait()
+    log = (tmp_path / "log").read_text()
+    assert "gap" not in log, log
+    assert set(wanted) <= set(result), log
+    assert len(result) == len(set(result))
+    assert set(result) <= set(oracle(30_000))
