@@ -120,7 +120,7 @@ def delays(quick: bool) -> Report:
     samples = []
     for milliseconds in (5,) if quick else (5, 10, 20, 50, 100, 200):
         for name, plan in list(PLANS.items())[-2:] if quick else PLANS.items():
-            rounds = 1 if quick else 8
+            rounds = 1 if quick else 5
             found, bound = latencies(plan, milliseconds / 1e3, rounds)
             counted = {"expected": bound, "median": statistics.median(found), "most": max(found)}
             outcome = Outcome(len(found), 0, counted)
