@@ -157,17 +157,20 @@ def measured(
         streams = event.streams(seed, 250 if quick else 2_000)
         count = sum(len(times) for times in streams.values())
         found: set[int] = set()
-        ran: list[tuple[Any, tuple[int, int]]] = []  # variants may have the same plan
+        ran: list[tuple[Any, int, int, float]] = []  # variants may have the same plan
         everything = sum(event.rates.values()) / UNIT
         for name, plan in variants(event, seed).items():
-            began = time.process_time()
-            matches, fetched = next((each for other, each in ran if other == plan), None) or event.fetched(plan, streams)
-            ran.append((plan, (matches, fetched)))
+            known = next((each for each in ran if each[0] == plan), None)
+            if known is None:
+                began = time.process_time()
+                known = (plan, *event.fetched(plan, streams), time.process_time() - began)
+                ran.append(known)
+            _, matches, fetched, spent = known
             found.add(matches)
             shares.setdefault(name, []).append(fetched / count)
             model.setdefault(name, []).append(event.expected(plan) / everything)
-            known = total.setdefault(name, [0, 0, 0.0])
-            total[name] = [known[0] + count, known[1] + matches, known[2] + time.process_time() - began]
+            before = total.setdefault(name, [0, 0, 0.0])
+            total[name] = [before[0] + count, before[1] + matches, before[2] + spent]
         if len(found) != 1:
             raise AssertionError(f"plans disagree at {point}, seed {seed}: {found}")
         shares.setdefault(MINIMUM, []).append(event.least(streams) / count)

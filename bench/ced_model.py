@@ -109,7 +109,7 @@ def _is_settled(runs: Sequence[Observed]) -> bool:
 def model(quick: bool) -> Report:
     loads, steps = ({1.0: 50}, (1, 3)) if quick else (COUNTS, (1, 2, 3, 4, 5))
     samples = [
-        sampled(data, number, load, count, (1, 1) if quick else (5, 40))
+        sampled(data, number, load, count, (1, 1) if quick else (5, 24))
         for load, count in loads.items()
         for number in steps[: _TYPES.get(load)]
         for data in DATA
@@ -122,11 +122,17 @@ def model(quick: bool) -> Report:
         tuple(samples),
         f"the target is 15 %. The largest difference is {worst.outcome.counted['ratio'] - 1:+.1%}, "
         f"{worst.variant} at {worst.point}.",
-        columns=tuple(
-            Column(title, lambda sample, name=name: f"{sample.outcome.counted[name]:.3f}")  # type: ignore[misc]
-            for title, name in (("fetched (share)", "share"), ("model (share)", "model"), ("measured / model", "ratio"))
-        )
-        + (Column("streams", lambda sample: f"{sample.outcome.counted['streams']:.0f}"),),
+        columns=(
+            *(
+                Column(title, lambda sample, name=name: f"{sample.outcome.counted[name]:.3f}")  # type: ignore[misc]
+                for title, name in (
+                    ("fetched (share)", "share"),
+                    ("model (share)", "model"),
+                    ("measured / model", "ratio"),
+                )
+            ),
+            Column("streams", lambda sample: f"{sample.outcome.counted['streams']:.0f}"),
+        ),
         value=lambda sample: sample.outcome.counted["ratio"],
         value_title="measured / model",
         log_y=False,
