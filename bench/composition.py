@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 import cepheid
-from bench.measure import REPEATS, Outcome, Sample, Variant, interleaved
-from bench.report import Benchmark, Column, Report
+from bench.measure import REPEATS, Outcome, Sample, Variant, interleaved, measure
+from bench.report import Benchmark, Column, Report, growth_report
 
 WINDOW = 2_000
 INNER = f"EVENT SEQ(A x, B y) WHERE [id] AND x.v < y.v WITHIN {WINDOW} RETURN x.id AS id, x.v AS v, y.v AS w"
@@ -79,9 +79,23 @@ def composition(quick: bool) -> Report:
     )
 
 
+def composition_growth(quick: bool) -> Report:
+    sizes = (90, 900) if quick else (200_000, 2_000_000)
+    samples: list[Sample] = []
+    for name, outer in OUTER.items():
+        for n in sizes:
+            table = _events(n, 10 if quick else 1_000)
+            run = partial(_matched, f"P: {INNER}\nQ: {outer}", table)
+            samples.append(measure(f"{n:,}", name, n, run, question=name))
+    return growth_report("composition-growth", "ten times the events of the same keys, composed", samples)
+
+
 def _of_parts(sample: Sample, samples: list[Sample]) -> str:
     parts = sum(s.cpu for s in samples if s.point == sample.point and s.variant != "composed")
     return f"{sample.cpu / parts:.2f}" if sample.variant == "composed" else ""
 
 
-BENCHMARKS = (Benchmark("composition", "target: two queries, composed and apart", composition),)
+BENCHMARKS = (
+    Benchmark("composition", "target: two queries, composed and apart", composition),
+    Benchmark("composition-growth", "target: composition, ten times the events", composition_growth),
+)
