@@ -167,6 +167,32 @@ def test_queries_without_a_key_are_placed_on_different_buckets() -> None:
     assert rows_of(parts[1].matches["new"]) == expected(pair.format(0), rows[20:])
 
 
+@pytest.mark.parametrize("limit", ["", " LIMIT 3"])
+def test_queries_that_differ_in_return_only_run_once(limit: str) -> None:
+    pair = "PATTERN t A; u B WHERE A.v < B.v AND A.k != B.k WITHIN 9"
+    texts = {
+        "whole": pair,
+        "v": f"{pair} RETURN A.v AS x",
+        "s": f"{pair} RETURN B.s AS x",
+        "k": f"{pair} RETURN A.k, B.k",
+    }
+    texts = {name: text + limit for name, text in texts.items()} | {"same": f"{pair} RETURN A.v AS x{limit}"}
+    queries = {name: Written(name, text) for name, text in texts.items()}
+    plan = planned(queries)
+    (query,) = plan.queries
+    assert sorted(query.all_names) == sorted(texts)
+    rows = [{"type": "tu"[n % 2], "ts": n, "k": n % 3, "v": n % 7, "s": str(n), "n": n} for n in range(40)]
+    simulation = Simulation(plan)
+    parts = [simulation.run([pa.RecordBatch.from_pylist(rows[:3], SCHEMA)], end_of_time=False)]
+    # The state is that of all of them: it stays when the first one is removed.
+    del queries["whole"]
+    simulation.plan = planned(queries, before=plan)
+    parts.append(simulation.run([pa.RecordBatch.from_pylist(rows[3:], SCHEMA)]))
+    for name, text in list(texts.items())[1:]:
+        found = rows_of([found for part in parts for found in part.matches[name]])
+        assert found == expected(text, rows) and sum(found.values()) > 2
+
+
 def test_the_state_of_families_forgets_keys() -> None:
     text = "EVENT SEQ(t a, u b) WHERE [s] AND a.v > {} WITHIN 9"
     plan = planned({f"q{n}": Written(f"q{n}", text.format(n)) for n in range(3)})

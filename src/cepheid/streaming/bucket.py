@@ -42,7 +42,7 @@ from cepheid.streaming.bucket_context import BucketContext
 from cepheid.streaming.compact import read_arrays, write_arrays
 from cepheid.streaming.families import StreamGroup
 from cepheid.streaming.order import by_time, settled
-from cepheid.streaming.outputs import first_positions
+from cepheid.streaming.outputs import StreamOutput, first_positions
 from cepheid.streaming.pack import joined
 from cepheid.streaming.plan import StreamPlan, StreamQuery
 from cepheid.streaming.retained import RetainedRows
@@ -63,6 +63,8 @@ class BucketOutput:
 
 
 STOPPED = "the query is stopped"
+Shown = tuple[StreamOutput, pa.RecordBatch]
+"""Some matches as an output shows them."""
 
 
 @dataclass(slots=True)
@@ -132,9 +134,9 @@ class Bucket:
                 if number in self.stopped:
                     continue
                 outputs, needed_from = self._evaluated(number, query, released, watermark)
-                for output in outputs:
-                    counts.update(dict.fromkeys(query.names, output.num_rows))
-                    matches.extend((query.table, rows) for rows in query.rows(output))
+                for one, output in outputs:
+                    counts.update(dict.fromkeys(one.names, output.num_rows))
+                    matches.extend((one.table, rows) for rows in one.rows(output))
                 oldest.append(needed_from)
             if self.group is not None:
                 oldest.append(self._by_families(self.group, released, watermark, matches, counts))
@@ -204,7 +206,7 @@ class Bucket:
 
     def _evaluated(
         self, number: int, query: StreamQuery, released: pa.RecordBatch, watermark: int
-    ) -> tuple[list[pa.RecordBatch], int]:
+    ) -> tuple[list[Shown], int]:
         """The output of a query, and the position of the first row that it still needs. One of several that exceeds a
         limit is stopped, and the others go on."""
         try:
@@ -222,7 +224,7 @@ class Bucket:
 
     def _evaluate(
         self, number: int, query: StreamQuery, released: pa.RecordBatch, watermark: int
-    ) -> tuple[list[pa.RecordBatch], int]:
+    ) -> tuple[list[Shown], int]:
         """The output of a query, and the position of the first row that it still needs."""
         if query.by_oracle:
             return self._by_oracle(number, query, watermark)
@@ -239,7 +241,7 @@ class Bucket:
 
     def _by_kernel(
         self, number: int, query: StreamQuery, released: pa.RecordBatch, watermark: int, switched: bool
-    ) -> tuple[list[pa.RecordBatch], int]:
+    ) -> tuple[list[Shown], int]:
         stepper = Stepper.start(self.context.kernel(number, self._plan_in_use(number)), released.num_rows)
         if switched:
             self._catch_up(number, query, stepper, released.num_rows)
@@ -273,7 +275,7 @@ class Bucket:
         rows: Rows,
         schema: pa.Schema,
         summary: Summary,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[Shown]:
         """The rows of some matches, or none if the query returns a summary, to which the matches are added."""
         for positions in answers:
             if len(positions):
@@ -291,18 +293,17 @@ class Bucket:
 
     def _summarised(
         self, number: int, query: StreamQuery, stepper: Stepper, summary: Summary, watermark: int
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[Shown]:
         """The one row of a summary, at the end of time."""
         if not query.sums_up:
             return
         self.summaries[number] = summary
         if watermark == END_OF_TIME:
             prepared = replace(query.prepared, kernel=stepper.compiled)
-            yield oracle.made_batch(query.prepared, [merged_row(prepared, [part_of(prepared, stepper, summary)])])
+            row = merged_row(prepared, [part_of(prepared, stepper, summary)])
+            yield query, oracle.made_batch(query.prepared, [row])
 
-    def _by_graph(
-        self, number: int, query: StreamQuery, released: pa.RecordBatch, watermark: int
-    ) -> list[pa.RecordBatch]:
+    def _by_graph(self, number: int, query: StreamQuery, released: pa.RecordBatch, watermark: int) -> list[Shown]:
         """The output of a query that others feed. The graph retains the rows that it needs."""
         while True:
             kernel, expected = self.context.kernel_of(query.prepared), released.num_rows
@@ -326,7 +327,7 @@ class Bucket:
         output: Evaluating,
         released: pa.RecordBatch,
         watermark: int,
-    ) -> list[pa.RecordBatch]:
+    ) -> list[Shown]:
         if query.since and VERSION in released.schema.names:
             released = released.filter(pc.greater_equal(released.column(VERSION), query.since))
         if number in self.dropped:
@@ -451,7 +452,7 @@ class Bucket:
             return True
         return oldest >= self.rows.end and not negatives(query.prepared.query.pattern)
 
-    def _by_oracle(self, number: int, query: StreamQuery, watermark: int) -> tuple[list[pa.RecordBatch], int]:
+    def _by_oracle(self, number: int, query: StreamQuery, watermark: int) -> tuple[list[Shown], int]:
         """The oracle evaluates all retained events in every batch. A match is output when the watermark passes its end
         and the time in which it may be taken back."""
         if query.sums_up and watermark < END_OF_TIME:
@@ -464,7 +465,7 @@ class Bucket:
             for match in oracle.matches(_unlimited(query.prepared), [events], self.rows.first)
             if match.end is None or query.sums_up or self.watermark <= match.end + query.lag < watermark
         ]
-        outputs: list[pa.RecordBatch] = []
+        outputs: list[Shown] = []
         if matches and query.gatherer is None:
             outputs.extend(self._limited(number, query, oracle.made_batch(query.prepared, matches, self.rows)))
         elif matches:
@@ -475,9 +476,7 @@ class Bucket:
         gone = int(np.searchsorted(ticks, watermark - query.horizon)) if watermark != END_OF_TIME else len(ticks)
         return outputs, self.rows.first + gone
 
-    def _shown(
-        self, number: int, query: StreamQuery, positions: MatchPositions, rows: Rows
-    ) -> Iterator[pa.RecordBatch]:
+    def _shown(self, number: int, query: StreamQuery, positions: MatchPositions, rows: Rows) -> Iterator[Shown]:
         limit = query.prepared.query.limit
         if limit is not None:
             positions = first_positions(positions, limit - self.output_counts.get(number, 0))
@@ -485,17 +484,20 @@ class Bucket:
             return
         if query.gatherer is not None:
             yield from self._limited(number, query, query.gatherer.table(positions, rows))
+            for other in query.others:  # the limit is that of the query, which has decided already
+                assert other.gatherer is not None
+                yield other, other.gatherer.table(positions, rows)
         else:
             matches = oracle.matches_at(_unlimited(query.prepared), [positions], rows)
             yield from self._limited(number, query, oracle.made_batch(query.prepared, matches, rows))
 
-    def _limited(self, number: int, query: StreamQuery, output: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _limited(self, number: int, query: StreamQuery, output: pa.RecordBatch) -> Iterator[Shown]:
         limit = query.prepared.query.limit
         if limit is not None:
             output = output.slice(0, max(limit - self.output_counts.get(number, 0), 0))
             self.output_counts[number] = self.output_counts.get(number, 0) + output.num_rows
         if output.num_rows:
-            yield output
+            yield query, output
 
     # --- the state ----------------------------------------------------------------------------------------------------
 

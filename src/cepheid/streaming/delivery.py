@@ -140,9 +140,9 @@ def count(totals: Totals, plan: StreamPlan, rows: Iterable[OutputRow], matches: 
             _LOG.warning(totals.jumps[-1].described(plan.time.clock))
         elif row.kind == DROPPED:
             query, reason = plan.queries[row.query], row.block.decode()
-            totals.dropped.append(f"{', '.join(query.names)}: {reason}")
+            totals.dropped.append(f"{', '.join(query.all_names)}: {reason}")
             if reason.startswith(STOPPED):
-                totals.stopped += [name for name in query.names if name not in totals.stopped]
+                totals.stopped += [name for name in query.all_names if name not in totals.stopped]
             _LOG.warning(totals.dropped[-1])
         elif row.kind == SWITCHES:
             switch = report_switch(Switch(**json.loads(row.block)))

@@ -44,7 +44,7 @@ ONE_BUCKET: tuple[str, ...] = ()
 
 @dataclass(frozen=True, slots=True)
 class StreamQuery(StreamOutput):
-    """A query with a kernel of its own. Equal queries that show the same columns are one."""
+    """A query with a kernel of its own. Equal queries are one; `names` are those that show the same columns."""
 
     key: tuple[str, ...] = ONE_BUCKET
     lag: int = 0
@@ -59,6 +59,22 @@ class StreamQuery(StreamOutput):
     """The version of the deployment that it was added with."""
     slot: int = 0
     """The bucket of a query without a key among those of the stream."""
+    others: tuple[StreamOutput, ...] = ()
+    """How equal queries show its matches that differ in RETURN."""
+
+    @property
+    def outputs(self) -> tuple[StreamOutput, ...]:
+        return (self, *self.others)
+
+    @property
+    def all_names(self) -> list[str]:
+        """The queries that it answers."""
+        return [name for output in self.outputs for name in output.names]
+
+    @property
+    def shown(self) -> list[str]:
+        """The columns of the input that its outputs need, where they are made of such columns."""
+        return [name for one in self.outputs if one.gatherer is not None for name in one.gatherer.needed()]
 
     @property
     def mask(self) -> str:
@@ -93,7 +109,7 @@ class StreamQuery(StreamOutput):
 
     def wiring(self, schema: pa.Schema) -> Wiring:
         """The columns that the queries of a graph read, of an input with this schema."""
-        shown = [ROW, *derived_columns(self.prepared)] if self.gatherer is None else self.gatherer.needed()
+        shown = [ROW, *derived_columns(self.prepared)] if self.gatherer is None else self.shown
         merged = self.prepared.input.schema
         names = columns_read([*self.prepared.plan.attributes, *shown], merged)
         return Wiring.of(self.prepared, names, schema)
@@ -260,7 +276,7 @@ class StreamPlan:
             if query.gatherer is None or query.by_oracle:
                 names.update(dict.fromkeys(self.reader.shown_from()))
             else:
-                names.update(dict.fromkeys(query.gatherer.needed()))
+                names.update(dict.fromkeys(query.shown))
         return [name for name in self.reader.schema.names if name in names]
 
     def packed_schema(self) -> pa.Schema:

@@ -149,10 +149,15 @@ def plan_queries(
     planner = _Planning(source, replace(options, output=output), is_several)
     planned, groups, refused = planner.planned(queries)
     entries = tuple(Entry.of(written) for name, written in queries.items() if name not in refused)
-    outputs = [*planned, *(one for group in groups for one in group.outputs)]
+    outputs = [
+        *(one for query in planned for one in query.outputs),
+        *(one for group in groups for one in group.outputs),
+    ]
     schemas = [one.row_schema for one in outputs]
     tables = tables_of(schemas) if is_several else [OutputTable("", schemas[0])]
-    planned = [one.in_table(tables) for one in planned]
+    planned = [
+        replace(one.in_table(tables), others=tuple(other.in_table(tables) for other in one.others)) for one in planned
+    ]
     groups = [replace(group, outputs=tuple(one.in_table(tables) for one in group.outputs)) for group in groups]
     time = EventTime(clock_of(source, options.run.time_unit))
     max_ahead = options.max_ahead
@@ -203,8 +208,8 @@ class _Planning:
         deployment = deploy(queries, self.source, self.options.run, sharing=sharing, smallest=1, slots=slots)
         found: list[StreamQuery] = []
         for operator in deployment.operators:
-            for output in operator.outputs:
-                found.append(self._alone(operator, output, queries[output.names[0]].since))
+            for outputs in self._alike(operator):
+                found.append(self._alone(operator, outputs, queries[operator.names[0]].since))
         groups = [self._group(group) for group in deployment.groups]
         return self._on_slots(found, groups, queries), groups, deployment.refused
 
@@ -223,7 +228,7 @@ class _Planning:
             slot = int(np.argmin(loads)) if known is None else known
             loads[slot] += _cost(query)
             slots[query.id] = slot
-            for name in query.names:
+            for name in query.all_names:
                 queries[name].slot = slot
         return [replace(query, slot=slots.get(query.id, 0)) for query in found]
 
@@ -233,7 +238,20 @@ class _Planning:
             raise NotAvailable(f"the shape `{LONG}` of a summary", hint=f"choose the shape `{EVENTS}` or `{FLAT}`")
         return output.of(prepared)
 
-    def _alone(self, operator: Operator, output: Output, since: int) -> StreamQuery:
+    def _alike(self, operator: Operator) -> list[list[Output]]:
+        """The outputs of an operator by what decides its rows and how it is spread: those of a list differ in RETURN
+        only. Where matches are not made of columns of the input, each output is alone."""
+        found: dict[str, list[Output]] = {}
+        for number, output in enumerate(operator.outputs):
+            query = output.prepared.query
+            is_made = self.source.as_lines or makes_output(query) or query.summarizes
+            by_oracle = output.prepared.plan.evaluator == REFERENCE
+            own = number if is_made or by_oracle else None
+            found.setdefault(repr((list(query.roles), query.limit, own)), []).append(output)
+        return [*found.values()]
+
+    def _alone(self, operator: Operator, outputs: Sequence[Output], since: int) -> StreamQuery:
+        output, *others = outputs
         prepared = self._with_output(output.prepared)
         query = stream_query(output.names, prepared, _gatherer(prepared, self.source))
         if since and not query.may_begin_later:
@@ -242,16 +260,20 @@ class _Planning:
                 "between those that it binds, and some of them may have arrived before",
                 hint="start a stream of its own for it",
             )
-        shown_as = content_hash(prepared.query.output, prepared.query.limit, list(prepared.variables), size=4)
+        # The state does not depend on RETURN, unless the output is made of more than columns of the input.
+        shown_by = prepared.query.output if query.gatherer is None or query.by_oracle else None
+        shown_as = content_hash(shown_by, prepared.query.limit, list(prepared.query.roles), size=4)
         id = f"{operator.name}-{shown_as.hex()}"
-        return replace(query, shape=self.options.output.shape, id=id, since=since, is_named=True)
+        shape = self.options.output.shape
+        return replace(query, shape=shape, id=id, since=since, is_named=True, others=tuple(map(self._output, others)))
+
+    def _output(self, output: Output) -> StreamOutput:
+        prepared = self._with_output(output.prepared).without_kernels().with_fixed_plans()
+        gatherer = _gatherer(prepared, self.source)
+        return StreamOutput(output.names, prepared, gatherer, self.options.output.shape, is_named=True)
 
     def _group(self, group: FamilyGroup) -> StreamGroup:
-        outputs = []
-        for output in group.outputs:
-            prepared = self._with_output(output.prepared).without_kernels().with_fixed_plans()
-            gatherer = _gatherer(prepared, self.source)
-            outputs.append(StreamOutput(output.names, prepared, gatherer, self.options.output.shape, is_named=True))
+        outputs = [*map(self._output, group.outputs)]
         tests = [test for shape, rules in group.members for rule in rules for test in _deciding(shape, rule)]
         is_typed = all(test.types for test in tests)
         families = group.families
