@@ -127,6 +127,11 @@ def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) ->
             yield f"the times of {name} are in {own.unit}, {how}, and read as timestamps"
     if clock.is_timestamp and clock.is_recognised:
         yield f"`{time_column}` has times in {run.source.epoch_unit} with fractions, read as timestamps"
+    if run.backend == "spark" and isinstance(run.source, MergedSource):
+        yield (
+            "one task of Spark merged the inputs by time and read them all; in Python, a dictionary of Spark "
+            "DataFrames is divided over tasks"
+        )
     if run.backend != REFERENCE:
         yield evaluator_line(prepared.plan)
     for switch in run.switches:

@@ -45,9 +45,6 @@ def _steps(batch: SparkBatch) -> list[str]:
 
 def _tasks(batch: SparkBatch) -> list[str]:
     files, prepared = batch.source.files, batch.prepared
-    if batch.source.local is not None and files is None:
-        merged = "one task reads the inputs, merges them by time and evaluates them"
-        return [f"{merged}; a dictionary of Spark DataFrames is divided over tasks"]
     if files is not None and not batch.is_whole and batch.tasks.one_reads(files):
         return [f"one task reads the files and evaluates them: {files.rows:,} rows are too few to divide"]
     match batch.distribution:
