@@ -4,6 +4,7 @@ import itertools
 import json
 import random
 import shutil
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -129,6 +130,33 @@ def test_a_server_that_dies_is_a_gap(tmp_path: Path) -> None:
     assert not any(table.num_rows for table in matches)
     assert {(gap.source, gap.stream) for gap in running.gaps} == {("second", "B")}
     assert "connect" in running.gaps[0].reason.lower() or "closed" in running.gaps[0].reason.lower()
+
+
+def test_a_server_that_accepts_and_never_answers_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the start it is an error with the address; later, its intervals are gaps."""
+    monkeypatch.setattr("cepheid.io.flight_client._CONNECT_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"grpc://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(InputProblem, match=f"`mute` at {address} cannot be reached"):
+            FlightSource("mute", address).describe()
+    monkeypatch.undo()
+    over = threading.Event()
+    with served(*(log_of(name, table) for name, table in TABLES.items())) as servers:
+        running = detection(
+            QUERY, listed(tmp_path, servers), DEFAULT_COLUMNS, plan="a -> b -> c", timeout=0.2, attempts=2
+        ).run()
+        answer = FlightLog.do_get
+
+        def hanging(log: FlightLog, context: object, ticket: object) -> object:
+            if log is servers[1]:
+                over.wait(30)
+            return answer(log, context, ticket)
+
+        monkeypatch.setattr(FlightLog, "do_get", hanging)
+        matches = list(running.matches())
+        over.set()
+    assert not any(table.num_rows for table in matches)
+    assert {(gap.source, gap.stream, gap.reason) for gap in running.gaps} == {("second", "B", "no answer")}
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
