@@ -4,11 +4,12 @@ import random
 
 import pytest
 from acquire.planning import drawn_model, flat, nested
+from detection.running import NAMED, World, drawn_table
 
 from cepheid.acquire.choice import choose, lookback, require_retention
 from cepheid.acquire.cost import CoverageModel, StreamModel
 from cepheid.acquire.models import Poisson
-from cepheid.acquire.plans import LEAF, Plan, all_plans, is_naive, naive, plan_text
+from cepheid.acquire.plans import LEAF, Plan, all_plans, is_naive, naive, named_plan, plan_text
 from cepheid.acquire.search import STRATEGIES, Candidate, Search, SearchOptions, pareto
 from cepheid.acquire.tree import Kind, Operator, Primitive, streams
 from cepheid.errors import InputProblem
@@ -131,3 +132,29 @@ def test_retention_excludes_plans() -> None:
         require_retention(operator, steps, short)
     require_retention(operator, naive(operator), short)
     assert streams(operator) == ("E0", "E1", "E2")
+
+
+SHARED = "complex Q on A as a, A as x, B as b, C as c, D as d event and(seq(a, !b; 3), seq(x, c; 4), d; 9)"
+MANY = "complex Q on A as a, B as b, C as c, D as d event seq(and(a, b; 3), !and(c, d; 3); 9)"
+
+
+@pytest.mark.parametrize("text", [*NAMED, SHARED, MANY])
+def test_a_plan_is_found_by_its_text_alone(text: str) -> None:
+    world = World.of(text, drawn_table(random.Random(1), 4, 9))
+    root = world.tree.root
+    for plan in all_plans(root):
+        known = plan_text(root, plan)
+        found = named_plan(root, known.replace("→", " ->"))
+        assert found is not None, known
+        assert plan_text(root, found) == known
+        assert named_plan(root, known + " -> a") is None
+    for odd in ("", "->", "a ->", "a, a", "nothing", "and(", "and()", "(" * 5_000, ")" * 9, "a, , b"):
+        assert named_plan(root, odd) is None, odd
+
+
+def test_a_plan_of_many_steps_is_found_at_once() -> None:
+    operator = flat(14, Kind.AND)  # more plans than could be listed
+    text = " -> ".join(plan_text(item, LEAF) for item in operator.items)
+    found = named_plan(operator, text)
+    assert found is not None
+    assert found.steps == tuple((unit,) for unit in range(14))

@@ -111,3 +111,55 @@ def _unit_text(operator: Operator, plan: Plan, unit: int) -> str:
 
 def _word(operator: Operator) -> str:
     return operator.kind.value if operator.threshold is None else operator.threshold.fn
+
+
+def named_plan(node: Node, text: str) -> Plan | None:
+    """The plan with this text (`plan_text`, with `->` for `→` and spaces anywhere), without a look at the others. None:
+    there is none."""
+    return _named(node, "".join(text.replace("->", "→").split()))
+
+
+def _named(node: Node, text: str) -> Plan | None:
+    if isinstance(node, Primitive):
+        return LEAF if text == plan_text(node, LEAF).replace(" ", "") else None
+    left, steps, below = dict(enumerate(node.units)), [], dict[int, Plan]()
+    before = 0
+    for part in _split(text, "→"):
+        step, names = 0, _split(part, ",")
+        while names:
+            found = next(((unit, *read) for unit in left if (read := _read_unit(node, unit, names)) is not None), None)
+            if found is None:
+                return None
+            unit, below[unit], count = found
+            del left[unit], names[:count]
+            step |= 1 << unit
+        if not step or not may_follow(node, step, before):
+            return None
+        steps.append(bits(step))
+        before |= step
+    return None if left else Plan(tuple(steps), tuple(below[unit] for unit in range(len(node.units))))
+
+
+def _read_unit(operator: Operator, unit: int, names: list[str]) -> tuple[Plan, int] | None:
+    """The plan of a unit whose text the first of some names are, and how many they are."""
+    inner = unit_node(operator, unit)
+    if isinstance(inner, Operator):
+        prefix = f"{'!' * operator.is_negated(operator.units[unit])}{_word(inner)}("
+        if not (names[0].startswith(prefix) and names[0].endswith(")")):
+            return None
+        plan = _named(inner, names[0][len(prefix) : -1])
+        return None if plan is None else (plan, 1)
+    own = _unit_text(operator, Plan((), (LEAF,) * len(operator.units)), unit).replace(" ", "").split(",")
+    return (LEAF, len(own)) if names[: len(own)] == own else None
+
+
+def _split(text: str, at: str) -> list[str]:
+    """The parts of a text between separators that are outside of brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        if character == at and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import queue
@@ -19,7 +20,7 @@ from cepheid.acquire.describe import explained
 from cepheid.acquire.drift import WORTHWHILE, Observed, drifts, with_drifts
 from cepheid.acquire.intervals import END
 from cepheid.acquire.models import Model, combined, from_data, to_data
-from cepheid.acquire.plans import all_plans, naive, plan_text
+from cepheid.acquire.plans import all_plans, naive, named_plan, plan_text
 from cepheid.acquire.requests import Answer, Gap, Request
 from cepheid.acquire.search import DEFAULT_SEARCH, STRATEGIES, Candidate, SearchOptions
 from cepheid.acquire.tree import EventTree, streams
@@ -43,8 +44,8 @@ from cepheid.rendering import FORMATS
 PUSH = "push"
 """The plan that pushes everything."""
 MARK, HOLD = "mark", "hold"
-MAX_NAMED = 5
-"""A plan can be named by its text for events with at most so many subevents."""
+MAX_LISTED = 20
+"""The plans that an error lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,24 +305,16 @@ def _chosen(tree: EventTree, costs: CostModel, options: DetectOptions, clock: Cl
 
     if options.plan is None:
         return choose(root, costs, options.search, deadline, length)
-    if options.plan == PUSH:
-        plans = [naive(root)]
-    elif len(streams(root)) > MAX_NAMED:
-        raise InputProblem(
-            f"a plan can be named for events of at most {MAX_NAMED} types, and this has {len(streams(root))}"
-        )
-    else:
-        wanted = options.plan.replace("->", "→").replace(" ", "")
-        plans = [plan for plan in all_plans(root) if plan_text(root, plan).replace(" ", "") == wanted]
-    if not plans:
-        texts = [plan_text(root, plan) for plan in all_plans(root)]
-        raise InputProblem(f"there is no plan `{shown(options.plan)}`", expected=f"one of {listing(texts[:20])}")
-    require_retention(root, plans[0], costs, length)
-    chosen = Candidate(*costs.estimate(root, plans[0]), plans[0])
+    plan = naive(root) if options.plan == PUSH else named_plan(root, options.plan)
+    if plan is None:
+        texts = [plan_text(root, one) for one in itertools.islice(all_plans(root), MAX_LISTED)]
+        raise InputProblem(f"there is no plan `{shown(options.plan)}`", expected=f"one of {listing(texts)}")
+    require_retention(root, plan, costs, length)
+    chosen = Candidate(*costs.estimate(root, plan), plan)
     pushed = Candidate(*costs.estimate(root, naive(root)), naive(root))
     if deadline is not None and chosen.latency > deadline:
         raise InputProblem(
-            f"the plan {plan_text(root, plans[0])} has a latency of {length(chosen.latency)}",
+            f"the plan {plan_text(root, plan)} has a latency of {length(chosen.latency)}",
             expected=f"at most the deadline, {length(deadline)}",
         )
     return Choice(chosen, pushed, (), 1)
