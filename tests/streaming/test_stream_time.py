@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,9 +17,12 @@ from simulation_harness import multiset
 
 import cepheid
 from cepheid.engine.prepare import RunOptions
+from cepheid.engine.query_text import declared_types
 from cepheid.errors import InputProblem
 from cepheid.events import TIMESTAMP_CLOCK, Clock
 from cepheid.io.inputs import Columns
+from cepheid.io.rows import ROW
+from cepheid.io.stream_files import StreamFiles
 from cepheid.lang import parse
 from cepheid.streaming.plan import StreamPlan
 from cepheid.streaming.planning import StreamSource, plan_stream
@@ -201,3 +207,40 @@ def require_keyed_matches(kind: pa.DataType, query: str) -> None:
     expected = multiset(cepheid.match(query, table, time_unit="ms"))
     simulated = Simulation(planned(query, schema, 0)).run(table.to_batches(7))
     assert multiset(simulated.matches["q"]) == expected and expected
+
+
+@pytest.mark.parametrize("skew", [0, 7, 12, 19])
+def test_sources_whose_clocks_differ(skew: int, tmp_path: Path) -> None:
+    """Stable events (NEXT §5) are those before the watermark. The clock of one source is behind that of the other. Up
+    to the delay of the watermark, the matches are those of batch. Events that are later are reported."""
+    rng = random.Random(skew)
+    delay, slices, length = 12, 12, 10
+    events: list[list[dict[str, Any]]] = [
+        [
+            {"type": kind, "ts": 100 + length * at + tick - behind, "k": rng.randrange(2), "source": kind}
+            for tick in sorted(rng.sample(range(length), 4))
+        ]
+        for at in range(slices)
+        for kind, behind in (("A", 0), ("B", skew))
+    ]
+    for number, rows in enumerate(events):
+        (tmp_path / f"{number:03}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = "EVENT SEQ(A a, B b, !(A c), B d) WHERE [k] WITHIN 25"
+    query = parse(text)
+    found = StreamFiles.first(str(tmp_path), Columns(), "ms", declared_types(query), True)
+    assert found is not None
+    source = StreamSource.of_files(found, [query])
+    plan = plan_stream({"q": query}, source, delay, RunOptions(time_unit="ms"), order=found.order, buckets=2)
+    slips = [json.dumps(str(file)) for file in sorted(tmp_path.iterdir())]
+    arriving = [
+        pa.RecordBatch.from_pylist([{"value": v} for v in pair]) for pair in zip(*[iter(slips)] * 2, strict=True)
+    ]
+    simulated = Simulation(plan).run(arriving)
+    late = [json.loads(line) for part in simulated.late for line in part.column(ROW).to_pylist()]
+    assert bool(late) == (skew > delay) and all(row["source"] == "B" for row in late)
+    stable = [row for rows in events for row in rows if row not in late]
+    stable.sort(key=lambda row: row["ts"])
+    expected = cepheid.match(text, pa.Table.from_pylist(stable), time_unit="ms").to_pylist()
+    shown = [json.loads(line) for part in simulated.matches["q"] for line in part.column(0).to_pylist()]
+    assert len(expected) > 3
+    assert Counter(map(json.dumps, shown)) == Counter(map(json.dumps, expected))
