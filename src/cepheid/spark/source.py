@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import reduce
@@ -21,6 +22,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from cepheid.binding import slip
+from cepheid.engine.query_text import declared_types
 from cepheid.errors import InputProblem, shown
 from cepheid.events import MICROSECONDS, NANOSECONDS, UNTYPED, epoch_unit
 from cepheid.io.delta import delta_files, is_delta
@@ -43,6 +45,7 @@ from cepheid.spark.catalyst import column, ticks
 from cepheid.spark.file_schema import spark_schema, unreadable_column
 from cepheid.spark.session import session as running_session
 from cepheid.spark.worker import spark_types
+from cepheid.spark.workers import is_remote
 
 _USUAL: Mapping[str, str] = {
     "spark.sql.parquet.mergeSchema": "false",
@@ -167,15 +170,20 @@ class SparkSource:
 
     def _known_types(self, queries: Sequence[Query]) -> list[str]:
         """The types of the events, or else those that the queries name: the types of the first events decide whether a
-        job that reads all types is worth its time."""
+        job that reads all types is worth its time. They are not read if the queries declare their types, or if Spark
+        would compute the whole DataFrame for them (a join, an aggregation)."""
         named = list(dict.fromkeys(name for query in queries for name in types_named(query)))
-        first = self._types.limit(_FIRST).groupBy("type").count().collect()
-        seen = _names_of([row.type for row in first])
-        if first and sum(row["count"] for row in first) < _FIRST:
+        declared = {name for query in queries for name in declared_types(query).types}
+        asks = any(map(_asks_for_types, queries))
+        if not asks and (declared.issuperset(named) or not _is_narrow(self.frame)):
+            return [*named, UNTYPED]
+        first = [row.type for row in self._types.limit(_FIRST).collect()]
+        seen = _names_of(set(first))
+        if first and len(first) < _FIRST:
             return seen
         others, missing = set(seen) - set(named) - {UNTYPED}, [name for name in named if name not in seen]
         is_odd = bool(others) and (len(missing) == len(named) or any(slip(name, others) for name in missing))
-        if any(map(_asks_for_types, queries)) or is_odd:
+        if asks or is_odd:
             return _names_of([row.type for row in self._types.distinct().collect()])
         return [*named, UNTYPED]
 
@@ -259,7 +267,26 @@ class SparkSource:
         return self.frame.select(column(self.columns.type).cast("string").alias("type"))
 
 
-def _names_of(types: Sequence[str | None]) -> list[str]:
+_NARROW = re.compile(
+    r"Project|Filter|Sample|Union|Range|LogicalRDD|LocalLimit|\w*EvalPython|MapIn\w+|\w*Relation|\w*Scan"
+)
+"""The nodes of Spark's plans whose first rows need no others."""
+
+
+def _is_narrow(frame: DataFrame) -> bool:
+    """Whether the first rows of a DataFrame cost little. Over Spark Connect its plan is unknown."""
+    if is_remote(frame.sparkSession):
+        return True
+    plans: list[Any] = [frame._jdf.queryExecution().optimizedPlan()]
+    for plan in plans:
+        if _NARROW.match(plan.nodeName()) is None:
+            return False
+        children = plan.children()
+        plans += [children.apply(at) for at in range(children.size())]
+    return True
+
+
+def _names_of(types: Iterable[str | None]) -> list[str]:
     return sorted({UNTYPED if name is None else name for name in types})
 
 
