@@ -83,8 +83,9 @@ def match(
     `events` is a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or Polars DataFrame, the path of a Parquet,
     Arrow or ORC file (the result is an Arrow table), or an iterator of batches in time order (the result is a lazy
     iterator of record batches). Rows of tables and files may be in any order. They are ordered by `time_column`, which
-    holds timestamps or integers in `time_unit`, then by row number. Every event has all columns. Events with a duration
-    have their start in `start_column` and their end in `time_column`; those of one end are ordered by start.
+    holds timestamps or integers in `time_unit`, then by row number. Every event of a table has all columns. In a file,
+    a type lacks a column that is empty for all its events, but not for all events of another type. Events with a
+    duration have their start in `start_column` and their end in `time_column`; those of one end are ordered by start.
 
     A pandas DataFrame of matches has Arrow-backed columns if the events have some; otherwise structs are dictionaries.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import warnings
 from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
@@ -474,12 +475,44 @@ def test_times_and_types_of_data_frames_are_those_of_tables(spark: SparkSession)
     long = spark.range(20_000).selectExpr("if(id % 2 = 0, 'Login', 'Payment') AS type", "id AS ts")
     with pytest.raises(NameProblem, match="unknown event type `Payments`"):
         public.match("EVENT SEQ(Login a, !(Payments b), Login c) WITHIN 5", long)
+    # An aggregation is not computed for the sake of a warning. Types that the query declares are not looked for.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        public.match("EVENT SEQ(A a, C c)", rows.groupBy("type", "ts").count())
+        public.match("source A schema int v\nsource C schema int v\ncomplex q on A, C event seq(A, C; 5)", long)
     with pytest.raises(InputProblem, match="some of the inputs are Spark DataFrames"):
         public.match("EVENT SEQ(A a, B b)", {"A": rows.drop("type"), "B": pa.table({"ts": [1]})})
     with pytest.raises(InputProblem, match="is a file of the format csv"):
         public.match("EVENT SEQ(A a, B b)", "events.csv", session=spark)
     with pytest.raises(InputProblem, match="to_timestamp"):
         public.match("EVENT SEQ(A a, B b)", spark.createDataFrame([("A", "2024-01-01")], "type string, ts string"))
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "orc", "csv"])
+def test_match_and_run_agree_on_the_columns_that_a_type_lacks(tmp_path: Path, suffix: str, in_order: bool) -> None:
+    """A column that is empty for all events of a type, in a file. In a table in memory it is null."""
+    events = pa.table({"type": ["A", "B"], "ts": [1, 2], "k": pa.array([None, 7], pa.int64())})
+    events = events if in_order else events.take(pa.array([1, 0]))
+    path, query = tmp_path / f"e.{suffix}", "EVENT SEQ(A a, B b) WHERE a.k = b.k"
+    if suffix == "csv":
+        path.write_text("type,ts,k\n" + "".join(f"{r['type']},{r['ts']},{r['k'] or ''}\n" for r in events.to_pylist()))
+    elif suffix == "arrow":
+        with pa.ipc.new_file(path, events.schema) as file:
+            file.write_table(events)
+    else:
+        (pq if suffix == "parquet" else orc).write_table(events, path)
+    assert json.loads(cepheid("run", "--query", query, "--input", path).stdout)["match_end"] == 2
+    files: tuple[object, ...] = (path, str(path), [path], tmp_path)
+    for each in files:
+        with pytest.warns(public.CepheidWarning, match="no event of type `A` has `k`"):
+            assert public.match(query, each).num_rows == 1
+    with pytest.warns(public.CepheidWarning, match="no match"):
+        assert public.match(query, events).num_rows == 0
+    if suffix != "csv":
+        with pytest.warns(public.CepheidWarning, match="no event of type `A` has `k`"):
+            found = public.match(query, path, output="positions")
+        assert found.to_pylist() == [{"a": 0, "b": 1} if in_order else {"a": 1, "b": 0}]
 
 
 @pytest.mark.parametrize("rows", [1, 30_000])

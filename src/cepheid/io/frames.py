@@ -50,7 +50,7 @@ def opened(
     inputs = inputs_of(events)
     if inputs is not None and all(isinstance(item.data, str | os.PathLike) for item in inputs):
         source = without_rows(open_inputs(inputs, columns, unit, declared))
-        return Opened(_whole_file(source) if rejects else _whole_file(_without_rejects(source)), _table)
+        return Opened(_in_order(source if rejects else _without_rejects(source)), _table)
     if inputs is not None and len(inputs) == 1:
         return opened(inputs[0].data, inputs[0].columns(columns), unit)
     if inputs is not None:
@@ -146,14 +146,14 @@ def _without_rejects(source: Source) -> Source:
     return source
 
 
-def _whole_file(source: Source) -> Source:
-    """A source of files in which every event has all columns, as in a table. One that is not in time order is read."""
+def _in_order(source: Source) -> Source:
+    """A source of columnar files whose rows have numbers, as those of a table: if it is not in time order, it is read.
+    A type lacks the columns that are empty for all its events, as on the command line."""
     if not isinstance(source, FileSource) or any(isinstance(file, TextFile) or file.type for file in source.files):
         return source
-    if not source.in_order:
-        return TableSource.of(source.whole(), source.columns)
-    everything = {field.name: field.type for field in source.schema}
-    return replace(source, attributes=dict.fromkeys(source.attributes, everything))
+    if source.in_order:
+        return source
+    return replace(TableSource.of(source.whole(), source.columns), attributes=source.attributes)
 
 
 def _whole(events: Any, columns: Columns | None = None) -> tuple[pa.Table | None, Convert]:
