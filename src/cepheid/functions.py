@@ -303,8 +303,11 @@ def hash_code(value: Any) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-def _hash_f(*args: Any) -> int:
-    """A hash that is the same in every process and on every machine."""
+def _hash_f(*args: Any) -> int | None:
+    """A hash that is the same in every process and on every machine. That of one null is null, which identifies
+    nothing; beside other values, null is a value of its own."""
+    if len(args) == 1 and (args[0] is None or args[0] != args[0]):  # NaN counts as null
+        return None
     word = 0
     for arg in args:
         word = (word ^ hash_code(arg)) + HASH_STEP & _WORD

@@ -17,14 +17,25 @@ _WORDS = (Family.INTEGER, Family.UNSIGNED, Family.BOOLEAN, Family.FLOAT)
 
 
 def hashed(args: Sequence[Column], length: int) -> Column | None:
-    """The hash of each row; None if some column has no words."""
+    """The hash of each row; None if some column has no words. That of a single null is null."""
+    if len(args) == 1 and args[0] is NULL:
+        return NULL
     total: Array = np.zeros(length, np.uint64)
     for arg in args:
         words = _codes(arg, length)
         if words is None:
             return None
         total = _mixed(total ^ words)
-    return Column(types.INTEGER, (total >> np.uint64(1)).astype(np.int64))
+    hashes = (total >> np.uint64(1)).astype(np.int64)
+    return Column(types.INTEGER, hashes, _valid(args[0]) if len(args) == 1 else None)
+
+
+def _valid(column: Column) -> Array | None:
+    """The rows that are not null; NaN counts as null."""
+    if column.type.family is not Family.FLOAT:
+        return column.valid
+    is_number: Array = ~np.isnan(np.asarray(column.values, np.float64))
+    return is_number if column.valid is None else is_number & column.valid
 
 
 def _codes(column: Column, length: int) -> Array | None:
