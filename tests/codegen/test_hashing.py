@@ -46,7 +46,9 @@ def test_the_hash_of_a_single_null_is_null() -> None:
 
 @pytest.mark.parametrize("evaluator", [None, "reference"])
 def test_the_hash_of_null_identifies_nothing(evaluator: str | None) -> None:
-    table = pa.table({"type": ["A"] * 4, "ts": [1, 2, 3, 4], "k": [None, None, 5, 5], "f": [float("nan"), None, 0.5, 0.5]})
+    table = pa.table(
+        {"type": ["A"] * 4, "ts": [1, 2, 3, 4], "k": [None, None, 5, 5], "f": [float("nan"), None, 0.5, 0.5]}
+    )
     for name in ("k", "f"):
         query = f"EVENT SEQ(A a, A b) WHERE hash_f(a.{name}) = hash_f(b.{name})"
         assert cepheid.match(query, table, evaluator=evaluator).num_rows == 1

@@ -22,7 +22,7 @@ from random_cases import case
 import cepheid
 from cepheid.acquire.intervals import IntervalSet
 from cepheid.engine.prepare import Prepared, prepare
-from cepheid.errors import CepheidError, NameProblem, NotAvailable
+from cepheid.errors import CepheidError, InputProblem, NotAvailable
 from cepheid.io import frames
 from cepheid.io.inputs import Columns
 from cepheid.io.source import TableSource
@@ -211,7 +211,7 @@ def test_rows_far_from_an_event_of_every_match_do_not_matter(part: int) -> None:
         for var, near in _near_candidates(prepared, opened.source):
             try:
                 found = rows(cepheid.match(drawn.text, drawn.table.take(near), start_column=drawn.start_column))
-            except NameProblem:  # none of these rows has a type of the query
+            except InputProblem:  # none of these rows has a type of the query
                 found = []
             assert found == rows(expected), (seed, drawn, var)
             compared += 1
