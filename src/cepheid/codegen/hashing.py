@@ -32,10 +32,11 @@ def hashed(args: Sequence[Column], length: int) -> Column | None:
 
 def _valid(column: Column) -> Array | None:
     """The rows that are not null; NaN counts as null."""
+    valid: Array | None = column.valid
     if column.type.family is not Family.FLOAT:
-        return column.valid
+        return valid
     is_number: Array = ~np.isnan(np.asarray(column.values, np.float64))
-    return is_number if column.valid is None else is_number & column.valid
+    return is_number if valid is None else is_number & valid
 
 
 def _codes(column: Column, length: int) -> Array | None:
