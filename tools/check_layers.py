@@ -41,6 +41,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "dialect",
         "pattern",
         "checks",
+        "inner_aggregates",
         "binding",
         "cautions",
         "semantics",
