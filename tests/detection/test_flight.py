@@ -50,6 +50,7 @@ def served(*logs: GrowingLog, **options: object) -> Iterator[list[FlightLog]]:
     servers = [FlightLog(log, ServerOptions(beat=0.05, **options)) for log in logs]  # type: ignore[arg-type]
     for server in servers:
         threading.Thread(target=server.serve, daemon=True).start()
+        socket.create_connection(("127.0.0.1", server.port), timeout=10).close()
     try:
         yield servers
     finally:
@@ -189,8 +190,7 @@ BAD = {"no JSON": b"\xff", "a list": b"[]", "version": b'{"protocol": 99}', "mis
 
 @pytest.mark.parametrize("name", BAD)
 def test_garbage_is_refused(name: str) -> None:
-    with served(log_of("first", TABLES["first"])) as (server,):
-        client = flight.connect(server.address)
+    with served(log_of("first", TABLES["first"])) as (server,), flight.connect(server.address) as client:
         with pytest.raises(flight.FlightError, match=r"not JSON|object|version|complete"):
             client.do_get(flight.Ticket(BAD[name])).read_all()
         with pytest.raises(flight.FlightError, match="no action"):
@@ -212,9 +212,8 @@ HOSTILE = (
 def test_a_hostile_condition_is_refused(number: int) -> None:
     from cepheid.io.flight_messages import request_bytes
 
-    with served(log_of("first", TABLES["first"])) as (server,):
+    with served(log_of("first", TABLES["first"])) as (server,), flight.connect(server.address) as client:
         request = Request(1, "first", "A", 0, 20_000, filter=HOSTILE[number])
-        client = flight.connect(server.address)
         with pytest.raises(flight.FlightError) as problem:
             client.do_get(flight.Ticket(request_bytes(request))).read_all()
         assert "Traceback" not in str(problem.value)
@@ -229,8 +228,7 @@ def test_a_pull_has_both_ends_and_large_answers_are_split(monkeypatch: pytest.Mo
     from cepheid.io.flight_messages import request_bytes
 
     monkeypatch.setattr(flight_server, "MAX_EVENTS", 100)
-    with served(log_of("third", TABLES["third"])) as (server,):
-        client = flight.connect(server.address)
+    with served(log_of("third", TABLES["third"])) as (server,), flight.connect(server.address) as client:
         with pytest.raises(flight.FlightError, match="a pull without both ends"):
             client.do_get(flight.Ticket(request_bytes(Request(1, "third", "C", 0, 2**62)))).read_all()
         reader = client.do_get(flight.Ticket(request_bytes(Request(1, "third", "C", 0, 20_000))))

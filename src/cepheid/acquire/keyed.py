@@ -143,7 +143,7 @@ MAX_KEYS = 1_000
 
 def pulls(missing: KeyedSet, asked: KeyedSet) -> list[Pull]:
     """How to ask for what is missing. Keys whose intervals overlap share a pull over all of these, unless an event
-    would be fetched twice, or the pull would be longer than twice the longest interval."""
+    would be fetched twice, or the pull would be a quarter longer than the longest interval."""
     found = [Pull(begin, end) for begin, end in missing.whole.intervals]
     single = [(begin, end, key) for key, times in missing.parts.items() for begin, end in times.intervals]
     group: list[tuple[int, int, Key]] = []
@@ -165,7 +165,7 @@ def _with(asked: KeyedSet, found: Iterable[Pull]) -> KeyedSet:
 def _fits(group: list[tuple[int, int, Key]], interval: tuple[int, int, Key]) -> bool:
     begin, end = group[0][0], max(last for _, last, _ in group)
     longest = max(last - first for first, last, _ in (*group, interval))
-    is_near = interval[0] <= end and max(end, interval[1]) - begin <= 2 * longest
+    is_near = interval[0] <= end and max(end, interval[1]) - begin <= longest + longest // 4
     return is_near and len(group) < MAX_KEYS
 
 
