@@ -19,12 +19,25 @@ settings.register_profile("explore", deadline=None)
 settings.load_profile("explore" if EXPLORES else "repeatable")
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """One session for all tests of a process: starting it costs more than most of them."""
+def _session() -> SparkSession:
     import cepheid
 
     # Without the optimising compiler, which costs small jobs more than it gains.
-    session = cepheid.session("local[2]", {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
-    yield session
-    session.stop()
+    return cepheid.session("local[2]", {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
+
+
+@pytest.fixture(scope="session")
+def _sessions() -> Iterator[list[SparkSession]]:
+    sessions: list[SparkSession] = []
+    yield sessions
+    for session in sessions:
+        session.stop()
+
+
+@pytest.fixture
+def spark(_sessions: list[SparkSession]) -> SparkSession:
+    """One session for all tests of a process, since starting it costs more than most of them; a new one after a test
+    that has stopped it."""
+    if not _sessions or _sessions[-1].sparkContext._jsc is None:
+        _sessions.append(_session())
+    return _sessions[-1]
