@@ -18,6 +18,7 @@ from cepheid.analysis import Analysis
 from cepheid.cautions import warnings_for
 from cepheid.deploy.deployment import Deployment, Written, deploy, representatives
 from cepheid.deploy.description import explain_deployment
+from cepheid.deploy.outputs import stopped_text
 from cepheid.deploy.run import run as run_deployment
 from cepheid.detection.links import listed_links, table_links
 from cepheid.detection.run import Detection, DetectOptions
@@ -28,7 +29,16 @@ from cepheid.engine.prepare import Prepared, RunOptions, code_of, feeds_of, prep
 from cepheid.engine.query_text import declared_types, require_settled_classes
 from cepheid.engine.run import analyze, run, run_compressed, run_positions
 from cepheid.engine.shapes import EVENTS, FLAT, LONG, SHAPES, OutputOptions
-from cepheid.errors import CepheidError, CepheidWarning, InputProblem, NotAvailable, did_you_mean, listing, shown
+from cepheid.errors import (
+    CepheidError,
+    CepheidWarning,
+    Explosion,
+    InputProblem,
+    NotAvailable,
+    did_you_mean,
+    listing,
+    shown,
+)
 from cepheid.explanation import Explained, no_match_lines
 from cepheid.explanation import explain as explain_query
 from cepheid.io import frames
@@ -39,6 +49,7 @@ from cepheid.io.source_list import duration, read_source_list
 from cepheid.io.stream_rows import reject_rows
 from cepheid.kernels.registry import SEARCHING
 from cepheid.lang import parse
+from cepheid.limits import Limits
 from cepheid.optimize.adapt import Policy, Switch
 from cepheid.optimize.stats import Stats
 from cepheid.pattern import Query
@@ -121,7 +132,8 @@ def match(
 
     `query` may be a dictionary of named queries in any languages. They run in one pass over the events, and what they
     have in common runs once. The result is a list of tables, one for each set of output columns. Their first column,
-    `query`, is the name of the query."""
+    `query`, is the name of the query. A query that exceeds a limit (`max_matches`, `max_memory`, `max_total_memory`) is
+    stopped with a `CepheidWarning`, and the others go on."""
     if output not in OUTPUTS:
         raise InputProblem(f"unknown output `{shown(output)}`", expected=f"one of {listing(OUTPUTS)}")
     columns = Columns.of(type_column, time_column, start_column, type, _text(match, text))
@@ -142,7 +154,14 @@ def match(
         planned = _deployed(query, events, dialect, columns, run_options)
         if planned is None:
             return []
-        made = run_deployment(planned[0], planned[1].source, shape=output, on_switch=on_switch or ignore)
+        made = run_deployment(
+            planned[0],
+            planned[1].source,
+            shape=output,
+            on_switch=on_switch or ignore,
+            on_stop=_warn_of_stop,
+            limits=Limits.of(run_options.options),
+        )
         return [planned[1].convert(table.schema, iter(table.batches)) for table in made]
     parsed = _parsed(query, dialect)
     wanted = OutputOptions(output if output in SHAPES else EVENTS, detected_at, match_id, id_column)
@@ -205,10 +224,21 @@ def _warn(prepared: Prepared, caution: str | None = None) -> None:
 def _warn_of_no_match(prepared: Prepared, analysis: Analysis) -> None:
     """How far the events got, where the caller calls `match` or, if the matches are an iterator, reads the last one."""
     text = "\n".join(no_match_lines(prepared.query, prepared.plan, analysis))
-    frame, depth = sys._getframe(), 1
+    warnings.warn(text, CepheidWarning, stacklevel=_depth_of_caller())
+
+
+def _warn_of_stop(names: Sequence[str], problem: Explosion) -> None:
+    """Where the caller calls `match`."""
+    text = f"{stopped_text(names, problem)}; its matches are not complete"
+    warnings.warn(text, CepheidWarning, stacklevel=_depth_of_caller())
+
+
+def _depth_of_caller() -> int:
+    """For `warnings.warn` in the function that calls this: the first frame outside of this package."""
+    frame, depth = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] == __package__:
         frame, depth = frame.f_back, depth + 1
-    warnings.warn(text, CepheidWarning, stacklevel=depth)
+    return depth
 
 
 def _parsed(query: Any, dialect: str) -> Query:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_rules import as_if_many, eql_rules, sase_rules, streams
 
 import cepheid
 from cepheid.deploy.deployment import Written
@@ -22,8 +23,6 @@ from cepheid.streaming.plan import FIRST, StreamPlan
 from cepheid.streaming.planning import StreamOptions, StreamSource, plan_queries
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulation
-
-from .test_families import as_if_many, eql_rules, sase_rules, streams
 
 OTHERS = [
     "PATTERN SEQ(t a, u+ b[]) WHERE skip_till_next_match(a, b[]) { [k] AND a.v > 1 } WITHIN 5",

@@ -44,8 +44,9 @@ from cepheid.io.rows import ROW
 from cepheid.io.source import SourceDescription
 from cepheid.kernels.family.event_bits import WORD
 from cepheid.lang import AUTO, parse, to_text
+from cepheid.limits import LIMITS, NO_LIMITS, Limits
 from cepheid.optimize.lower import lowered_query
-from cepheid.pattern import Query, map_classes
+from cepheid.pattern import EventClass, Query, map_classes, queries_of, walk
 from cepheid.runtime.kernel import Array
 from cepheid.types import INTEGER, Type
 
@@ -86,11 +87,17 @@ class FamilyGroup:
     answers: tuple[tuple[Array, ...], ...]
     slot: int = 0
     """Where those without a key run."""
+    limits: Limits = NO_LIMITS
 
     @property
     def shapes(self) -> list[tuple[Shape, int]]:
         """Each family with the number of its rules."""
         return [(shape, len(rules)) for shape, rules in self.members]
+
+    def queries_of(self, rule: int) -> list[str]:
+        """The queries that a rule answers."""
+        of = zip(self.outputs, self.answers, strict=True)
+        return [output.names[line[rule]] for output, lines in of for line in lines if line[rule] >= 0]
 
     def rule_names(self) -> Array:
         """A hash of the content of each rule, by its number; 0 for a number that is not used."""
@@ -211,6 +218,9 @@ def deploy(
             refused[name] = error
             continue
         found.setdefault(operator_name(written, prepared) if sharing else name, []).append((name, prepared))
+    members, refused_too = _within_operators(members, found, Limits.of(options.options))
+    refused |= refused_too
+    alone = {name: reason for name, reason in alone.items() if name not in refused_too}
     if 0 < len(members) < smallest:
         (member,) = members
         members, alone[member.written.name] = [], "no other query is like it"
@@ -218,6 +228,42 @@ def deploy(
         found.setdefault(operator_name(member.written, prepared), []).append((member.written.name, prepared))
     made = [Operator(key, _operator(of), tuple(_outputs(of))) for key, of in found.items()]
     return Deployment(tuple(queries), tuple(made), planner.groups(members, slots), alone, refused)
+
+
+def _within_operators(
+    members: Sequence[_Member], found: dict[str, list[tuple[str, Prepared]]], limits: Limits
+) -> tuple[list[_Member], dict[str, CepheidError]]:
+    """The rules, and the queries that are refused (and taken out of `found`): they have too many operators, or those
+    before them have as many as a deployment may have. The operators of equal queries, and of a family, count once."""
+    refused: dict[str, CepheidError] = {}
+    known: dict[object, int] = {}
+
+    def take(names: Sequence[str], key: object, count: int) -> bool:
+        total = sum(known.values())
+        if count > (limits.operators or math.inf):
+            what, most, option = f"the query has {count:,} operators", limits.operators, "max_operators"
+        elif key not in known and total + count > (limits.total_operators or math.inf):
+            most, option = limits.total_operators, "max_total_operators"
+            what = f"the queries before it have {total:,} operators together, and it has {count:,}"
+        else:
+            known[key] = count
+            return True
+        refused.update(
+            {name: InputProblem(what, expected=f"at most {most:,}, by the option `{option}`") for name in names}
+        )
+        return False
+
+    kept = [m for m in members if take([m.written.name], (m.shape.key, m.shape), max(m.shape.length - 1, 1))]
+    for key, of in [*found.items()]:
+        if not take([name for name, _ in of], key, operators_of(of[0][1].written)):
+            del found[key]
+    return kept, refused
+
+
+def operators_of(query: Query) -> int:
+    """The number of the operators of a query and of those that feed it, at least one for each."""
+    patterns = [one.pattern for one in queries_of(query)]
+    return sum(max(sum(not isinstance(node, EventClass) for node in walk(pattern)), 1) for pattern in patterns)
 
 
 @dataclass(slots=True)
@@ -324,7 +370,7 @@ class _Planner:
     def _bound_member(self, written: Written) -> tuple[_Member, Query, Clock] | str:
         """The query as one of a family, bound to the source, and the clock of its times; or why it is none."""
         options, query = self.options, written.query
-        if options.evaluator is not None or options.options or options.adaptive is not None:
+        if options.evaluator is not None or options.options.keys() - {*LIMITS} or options.adaptive is not None:
             return "an evaluator or an option is forced"
         if self.source.attributes is None:
             require_settled_classes(query, "a bounded input (a table, a file)")
@@ -381,7 +427,8 @@ class _Planner:
             for of in outputs.values()
         )
         answers = tuple(_answers([numbers[m.written.name] for m in of], before) for of in outputs.values())
-        return FamilyGroup(families, tuple((shape, tuple(of)) for shape, of in ordered.items()), shown, answers, slot)
+        rules_of = tuple((shape, tuple(of)) for shape, of in ordered.items())
+        return FamilyGroup(families, rules_of, shown, answers, slot, Limits.of(self.options.options))
 
 
 def _place(rules: Sequence[Written], slots: int) -> None:

@@ -7,6 +7,7 @@ test of one event is computed column-wise, once for all rules that have it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -174,6 +175,17 @@ class EventTests:
         self.changes_to = np.concatenate([none, *(of.changes_to + c for of, c in zip(made, changes, strict=False))])
         self.changes = np.concatenate([none, *(of.changes for of in made)])
         self.rows = np.concatenate([none, *(of.rows.reshape(-1) for of in made)])
+
+    def without(self, masks: Array) -> EventTests:
+        """These tests, but none of the bits in `masks`, one for each word, holds for any event."""
+        made = copy(self)
+        made.full = self.full & ~masks
+        made.rows = (self.rows.reshape(-1, self.words) & ~masks).reshape(-1)
+        stays = masks[self.changes // WORD] >> (self.changes % WORD) & 1 == 0
+        before = np.concatenate([[0], np.cumsum(stays)])
+        made.changes = self.changes[stays]
+        made.changes_from, made.changes_to = before[self.changes_from], before[self.changes_to]
+        return made
 
     def _number_classes(self, of: _Numbers) -> _Classes:
         dtype = np.float64 if of.is_float else np.int64

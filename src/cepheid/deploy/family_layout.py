@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -129,6 +129,10 @@ class Families:
     """The length of a match."""
     layout: Array
     """Of each family: the first of its words, its words at one position, its positions, and its first rule."""
+    begin_words: Array
+    """Of each family: the first of the words of its first event in an event's bits."""
+    lengths: Array
+    """Of each family: the number of its events."""
 
     @classmethod
     def of(
@@ -200,7 +204,22 @@ class Families:
             np.array(queues, np.int64).reshape(-1),
             OUT_ROWS + max(shape.length for shape, _ in members),
             np.array(layout, np.int64),
+            np.array([member.places[0, "passes"] for member in families], np.int64),
+            np.array([member.shape.length for member in families], np.int64),
         )
+
+    def without(self, rules: Iterable[int]) -> tuple[Families, Array]:
+        """These families, of which some rules begin no more, with the same numbers; and for each word of rules the bits
+        of those rules."""
+        begin, masks = np.zeros(self.tests.words, np.int64), np.zeros(len(self.words_of_rules) // WORD_RECORD, np.int64)
+        for rule in rules:
+            (at,) = np.flatnonzero((self.layout[:, 3] <= rule) & (rule < self.layout[:, 3] + self.layout[:, 1] * WORD))
+            first_word, own, positions, first_rule = self.layout[at].tolist()
+            word, bit = divmod(rule - first_rule, WORD)
+            begin[self.begin_words[at] + word] |= 1 << bit
+            masks[first_word + word : first_word + own * positions : own] |= 1 << bit
+        tests = self.tests.without(begin)
+        return replace(self, tests=tests, begins=_begins(tests, int(self.parts[RULES]))), masks
 
     @property
     def read(self) -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ from cepheid.codegen.columns import attribute, number_array, time_of
 from cepheid.codegen.encoder import Dictionary
 from cepheid.codegen.typed_columns import from_arrow
 from cepheid.deploy.family_layout import Families
+from cepheid.errors import Explosion, TooManyMatches, TooMuchMemory
 from cepheid.io.rows import TIME
 from cepheid.kernels.family import instances, saved_instances
 from cepheid.kernels.family.event_bits import WORD
@@ -39,11 +41,14 @@ from cepheid.kernels.family.instances import (
     WAKE,
     WORD_RECORD,
 )
+from cepheid.limits import NO_LIMITS, Limits
 from cepheid.runtime.arrays import NULL_CODE, NULL_INT
 from cepheid.runtime.jit import WORTH_COMPILING, machine_code
 from cepheid.runtime.kernel import END_OF_TIME, Array
 
 _PIECE = 1 << 16
+MOST = "all queries, of which it has the most"
+"""What needs the memory, where the sum of all queries exceeds a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +91,13 @@ class FamilyRun:
     """The number of events so far."""
     kept_keys: int = 0
     """The keys that had instances when the others were forgotten."""
+    limits: Limits = NO_LIMITS
+    stopped: dict[int, Explosion | None] = field(default_factory=dict)
+    """The rules that exceeded a limit: they find nothing more, and have no state. With the reason, unless a saved state
+    names them."""
 
     @classmethod
-    def start(cls, families: Families) -> FamilyRun:
+    def start(cls, families: Families, limits: Limits = NO_LIMITS) -> FamilyRun:
         registers = np.zeros(REGISTERS, np.int64)
         registers[WAKE], registers[RECENT_AT], registers[LIMIT] = NEVER, -NEVER, FIRST_LIMIT
         return cls(
@@ -99,6 +108,7 @@ class FamilyRun:
             np.zeros(1 << 12, np.int64),
             np.zeros(64, np.int64),
             np.full(1 << 7, NONE, np.int64),
+            limits=limits,
         )
 
     def step(self, batch: pa.RecordBatch) -> Iterator[RuleMatches]:
@@ -173,28 +183,34 @@ class FamilyRun:
     def saved(self, now: int) -> SavedFamilies:
         """What later events need, after all events of times up to `now`."""
         keys = self.forget_keys(now)
-        return SavedFamilies(self._with_sets(), list(keys), self.rows, self.families.layout)
+        return SavedFamilies(self._with_sets(), list(keys), self.rows, self.families.layout, (*self.stopped,))
 
     def _with_sets(self) -> Array:
         """The used part of the arena, with a set for each instance."""
         families, top = self.families, int(self.registers[TOP])
         if not len(families.latent):
             return self.arena[:top].copy()
-        tests = families.tests
-        write = saved_instances.with_sets
+        write: Callable[..., int] = saved_instances.with_sets
         if top + len(families.latent) >= WORTH_COMPILING:
             write = machine_code(write)
-        tables = (tests.row_of, tests.changes_from, tests.changes_to, tests.changes, tests.rows, tests.full)
-        rules = (families.parts, families.latent, families.words_of_rules, len(tests.first_class))
-        needed = write(self.arena, top, *tables, *rules, np.empty(0, np.int64))
+        needed = write(self.arena, top, *self._tables, np.empty(0, np.int64))
         made = np.zeros(max(needed, 1), np.int64)
-        return made[: write(self.arena, top, *tables, *rules, made)].copy()
+        return made[: write(self.arena, top, *self._tables, made)].copy()
+
+    @property
+    def _tables(self) -> tuple[Any, ...]:
+        """What the sets of latent instances are computed from."""
+        families, tests = self.families, self.families.tests
+        of_classes = (tests.row_of, tests.changes_from, tests.changes_to, tests.changes, tests.rows, tests.full)
+        return (*of_classes, families.parts, families.latent, families.words_of_rules, len(tests.first_class))
 
     @classmethod
-    def restored(cls, families: Families, saved: SavedFamilies, new_rules: Array | None = None) -> FamilyRun:
+    def restored(
+        cls, families: Families, saved: SavedFamilies, new_rules: Array | None = None, limits: Limits = NO_LIMITS
+    ) -> FamilyRun:
         """`new_rules` is the number of each rule of the saved state among those of `families` (-1: it is gone); None
-        if they are the same."""
-        made, arena = cls.start(families), saved.arena
+        if they are the same. The stopped rules of the saved state have the numbers of `families`."""
+        made, arena = cls.start(families, limits), saved.arena
         if new_rules is not None:
             arena = _carried(families, saved, new_rules)
         made.arena = _longer(made.arena, len(arena))
@@ -202,6 +218,7 @@ class FamilyRun:
         made.registers[TOP], made.registers[LIMIT] = len(arena), max(2 * len(arena), FIRST_LIMIT)
         made.rows = saved.rows
         made._know_keys(saved.keys)
+        made._stop(dict.fromkeys(saved.stopped))
         return made
 
     @property
@@ -213,13 +230,13 @@ class FamilyRun:
         return int(oldest(self.arena, self.registers, self.recent, self.rows))
 
     def _stepped(self, now: int, time: Array, keys: Array, classes: Array) -> RuleMatches:
-        families, tests = self.families, self.families.tests
-        is_much = len(time) * tests.words >= WORTH_COMPILING
+        is_much = len(time) * self.families.tests.words >= WORTH_COMPILING
         function = machine_code(instances.step) if is_much else instances.step
         found, taken = [], 0
         out = np.empty(1 << 12, np.int64)
         while True:
             self.registers[OUT] = 0
+            families, tests = self.families, self.families.tests
             taken = function(
                 now,
                 taken,
@@ -250,11 +267,13 @@ class FamilyRun:
                 self.recent,
                 out,
             )
-            found.append(out[: self.registers[OUT]].reshape(-1, families.width).copy())
+            found.append(self._within_matches(out[: self.registers[OUT]].reshape(-1, families.width).copy()))
             room = int(self.registers[ROOM])
             if not room:
                 break
-            self.arena = _longer(self.arena, int(self.registers[TOP]) + room)
+            if self._exceeds_memory(room, int(time[taken]) if taken < len(time) else now, self.rows + taken):
+                continue
+            self.arena = _longer(self.arena, int(self.registers[TOP]) + room, self._next_limit)
             self.recent = _longer(self.recent, int(self.registers[RECENTS]) + 2 * room)
             out = _longer(out, 4 * families.width * room)
         self.rows += len(time)
@@ -262,11 +281,112 @@ class FamilyRun:
 
     def _by_rule(self, found: Array) -> RuleMatches:
         """The matches of each rule in the words of the output."""
+        return RuleMatches.together(
+            [self._of_words(found[at : at + _PIECE]) for at in range(0, max(len(found), 1), _PIECE)]
+        )
+
+    def _of_words(self, found: Array) -> RuleMatches:
         first_rules = self.families.words_of_rules[RULE::WORD_RECORD][found[:, OUT_WORD]]
         is_set = (found[:, OUT_BITS, None] >> np.arange(WORD)) & 1
         at, bit = np.nonzero(is_set)
         own = found[at]
         return RuleMatches(first_rules[at] + bit, own[:, OUT_START], own[:, OUT_END], own[:, OUT_ROWS:])
+
+    # --- limits -------------------------------------------------------------------------------------------------------
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * int(self.registers[TOP])
+
+    def _within_matches(self, found: Array) -> Array:
+        """Some matches, which have all those of each event, without those of rules from the event on of which they have
+        more than the limit. These rules are stopped."""
+        most = self.limits.matches
+        if most is None or len(found) <= most:
+            return found
+        families = self.families
+        lengths = np.repeat(families.lengths, families.layout[:, 1] * families.layout[:, 2])
+        last = found[np.arange(len(found)), OUT_ROWS + lengths[found[:, OUT_WORD]] - 1]
+        for word in np.unique(found[:, OUT_WORD]).tolist():
+            own = np.flatnonzero(found[:, OUT_WORD] == word)
+            rows, counts = np.unique(last[own], return_counts=True)
+            for row in rows[counts > most].tolist():
+                bits = found[own[last[own] == row], OUT_BITS]
+                for bit in range(WORD):
+                    rule = int(families.words_of_rules[word * WORD_RECORD + RULE]) + bit
+                    if rule not in self.stopped and int((bits >> bit & 1).sum()) > most:
+                        self._stop({rule: TooManyMatches(most, row)})
+                        found[own[last[own] >= row], OUT_BITS] &= ~np.int64(1 << bit)
+        kept: Array = found[found[:, OUT_BITS] != 0]
+        return kept
+
+    def _exceeds_memory(self, room: int, now: int, row: int) -> bool:
+        """Whether rules had to be stopped, since the state of one of them, or of all together, would exceed its
+        limit."""
+        own, total = self.limits.memory or NEVER, self.limits.total_memory or NEVER
+        if self.state_bytes + 8 * room <= min(own, total):
+            return False
+        self._reclaim(now)
+        counts = self._bytes_of_rules()
+        problems: dict[int, Explosion] = {
+            rule: TooMuchMemory(own, row, "its instances") for rule in np.flatnonzero(counts > own).tolist()
+        }
+        excess = self.state_bytes + 8 * room - total
+        for rule in np.argsort(-counts, kind="stable").tolist():
+            if excess <= 0 or not counts[rule]:
+                break
+            excess -= int(counts[rule])
+            problems.setdefault(rule, TooMuchMemory(total, row, MOST))
+        self._stop(problems)
+        self._reclaim(now)
+        return bool(problems)
+
+    @property
+    def _next_limit(self) -> int:
+        """The length of the arena at which limits of memory are looked at again."""
+        limits = (self.limits.memory, self.limits.total_memory)
+        return min((limit // 8 for limit in limits if limit is not None and limit > 8 * len(self.arena)), default=NEVER)
+
+    def stop_largest(self, limit: int) -> bool:
+        """Stops the rule with the most state, since all queries exceed the limit together."""
+        counts = self._bytes_of_rules()
+        rule = int(np.argmax(counts))
+        if counts[rule]:
+            self._stop({rule: TooMuchMemory(limit, None, MOST)})
+            self._reclaim(int(self.registers[RECENT_AT]) + 1)
+        return bool(counts[rule])
+
+    def _bytes_of_rules(self) -> Array:
+        """The bytes of the instances of each rule; those of several rules count for each."""
+        counts = np.zeros(self.families.rules, np.int64)
+        count: Callable[..., None] = saved_instances.words_of_rules
+        if self.registers[TOP] >= WORTH_COMPILING:
+            count = machine_code(count)
+        count(self.arena, int(self.registers[TOP]), *self._tables, counts)
+        return 8 * counts
+
+    def _stop(self, problems: Mapping[int, Explosion | None]) -> None:
+        """Takes rules out of all instances, and begins none for them any more."""
+        if not problems:
+            return
+        self.stopped |= problems
+        self.families, masks = self.families.without(problems)
+        remove = saved_instances.without_rules
+        if self.registers[TOP] >= WORTH_COMPILING:
+            remove = machine_code(remove)
+        remove(self.arena, int(self.registers[TOP]), self.recent, int(self.registers[RECENTS]), masks)
+
+    def _reclaim(self, now: int) -> None:
+        """Releases the memory of instances that do not matter at `now` or later, unless events of the time of the last
+        one may come."""
+        if now <= self.registers[RECENT_AT]:
+            return
+        link = saved_instances.linked
+        if self.registers[TOP] >= WORTH_COMPILING:
+            link = machine_code(link)
+        self.registers[RECENTS] = 0
+        words = self.families.words_of_rules
+        self.registers[TOP] = link(self.arena, int(self.registers[TOP]), now, self.heads, self.queues, words)
 
     def _key_numbers(self, batch: pa.RecordBatch) -> Array:
         """The number of the key of each event."""
@@ -305,6 +425,8 @@ class SavedFamilies:
     keys: list[object]
     rows: int
     layout: Array
+    stopped: tuple[int, ...] = ()
+    """The rules that exceeded a limit."""
 
 
 def _carried(families: Families, saved: SavedFamilies, new_rules: Array) -> Array:
@@ -325,10 +447,10 @@ def _carried(families: Families, saved: SavedFamilies, new_rules: Array) -> Arra
     return made[: carry(saved.arena, len(saved.arena), *tables, made)]
 
 
-def _longer(array: Array, needed: int) -> Array:
-    """The array, or a copy at least twice as long if `needed` elements do not fit."""
+def _longer(array: Array, needed: int, most: int = NEVER) -> Array:
+    """The array, or a copy twice as long (or with `most` elements) if `needed` elements do not fit."""
     if needed <= len(array):
         return array
-    larger = np.zeros(max(needed, 2 * len(array)), np.int64)
+    larger = np.zeros(max(needed, min(2 * len(array), most)), np.int64)
     larger[: len(array)] = array
     return larger

@@ -29,10 +29,17 @@ from cepheid.engine.shapes import (
 )
 from cepheid.engine.stepping import Stepper
 from cepheid.engine.summary import Summary, merged_row, part_of, sums_up
+from cepheid.errors import Explosion, listing
 from cepheid.io.rows import TYPE, Rows
 from cepheid.io.sinks import Objects
 from cepheid.io.source import columns_read
 from cepheid.runtime.kernel import Array, Positions
+
+
+def stopped_text(names: Sequence[str], problem: Explosion) -> str:
+    """That an operator was stopped, and why, in one line."""
+    what = f"the query `{names[0]}` is" if len(names) == 1 else f"the queries {listing(names)} are"
+    return f"{what} stopped: {problem.what}"
 
 
 @dataclass(frozen=True, slots=True)

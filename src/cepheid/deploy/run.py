@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from cepheid.deploy.deployment import Deployment, FamilyGroup, Operator
-from cepheid.deploy.family_run import FamilyRun, RuleMatches
+from cepheid.deploy.family_run import MOST, FamilyRun, RuleMatches
 from cepheid.deploy.outputs import OutputRun, ShapeTable, tables
 from cepheid.engine.adaptation import OnSwitch, ignore, stepper_for
 from cepheid.engine.consumption import require_whole
@@ -19,12 +19,15 @@ from cepheid.engine.positions import MatchPositions, intervals
 from cepheid.engine.run import read_by_plan
 from cepheid.engine.shapes import EVENTS
 from cepheid.engine.stepping import PIECE, Stepper
-from cepheid.errors import NotAvailable
+from cepheid.errors import Explosion, NotAvailable, TooMuchMemory
 from cepheid.io.event_columns import for_kernel
 from cepheid.io.rows import TIME, RecentRows, Rows
 from cepheid.io.source import Source, columns_read
+from cepheid.limits import NO_LIMITS, Limits
 from cepheid.runtime.kernel import END_OF_TIME, Positions
 
+OnStop = Callable[[Sequence[str], Explosion], None]
+"""Called with the names of queries that are stopped, and the reason."""
 _SHOWN_AT_ONCE = 1 << 12
 _ROWS_WAITED_FOR = 1 << 19
 """The rows that are retained at most because a match among them is not shown yet."""
@@ -37,18 +40,53 @@ def run(
     shape: str = EVENTS,
     progress: Progress = ignore,
     on_switch: OnSwitch = ignore,
+    on_stop: OnStop = ignore,
+    limits: Limits = NO_LIMITS,
 ) -> list[ShapeTable]:
     """The matches of all queries, in a table for each set of output columns, in the order of the queries. Those of one
-    query are in order of detection."""
+    query are in order of detection.
+
+    A query that exceeds a limit is stopped: `on_stop` is called with the names of the queries that it answers and the
+    reason, its state is released, and the others go on. It is an error if no other query is left."""
+    stopping = _Stopping(deployment, on_stop)
     running: list[OperatorRun | GroupRun] = [
-        OperatorRun.start(operator, source, shape, on_switch) for operator in deployment.operators
+        OperatorRun.start(operator, source, shape, on_switch, stopping) for operator in deployment.operators
     ]
-    running += [GroupRun.start(group, source, shape) for group in deployment.groups]
+    running += [GroupRun.start(group, source, shape, stopping) for group in deployment.groups]
     rows = source.rows(list(dict.fromkeys(name for one in running for name in one.shown_input)))
     operators: Sequence[Operating[Found]] = running
-    for _ in one_pass(source, operators, rows, progress):
+
+    def read(events: int, matches: int) -> None:
+        _require_memory(running, limits)
+        progress(events, matches)
+
+    for _ in one_pass(source, operators, rows, read):
         """The outputs have shown the matches."""
     return tables([shown for one in running for shown in one.shown], deployment.names)
+
+
+@dataclass(slots=True)
+class _Stopping:
+    """The queries that exceeded a limit."""
+
+    deployment: Deployment
+    on_stop: OnStop
+    names: set[str] = field(default_factory=set)
+
+    def __call__(self, names: Sequence[str], problem: Explosion) -> None:
+        self.names.update(names)
+        if self.names >= {*self.deployment.names} - self.deployment.refused.keys():
+            raise problem
+        self.on_stop(names, problem)
+
+
+def _require_memory(running: Sequence[OperatorRun | GroupRun], limits: Limits) -> None:
+    """Stops the queries with the most state, while that of all together exceeds the limit."""
+    most = limits.total_memory
+    while most is not None and sum(one.state_bytes for one in running) > most:
+        largest = max(running, key=lambda one: one.state_bytes)
+        if not largest.stop_largest(most):
+            return
 
 
 @dataclass(slots=True)
@@ -61,16 +99,34 @@ class GroupRun:
     queries: list[pa.Array]
     """The names of the queries of each output."""
     input_columns: Sequence[str]
+    stopping: _Stopping
     waiting: list[RuleMatches] = field(default_factory=list)
     """Matches that are not shown yet: many are shown at once."""
+    reported: set[int] = field(default_factory=set)
+    """The rules that were stopped."""
 
     @classmethod
-    def start(cls, group: FamilyGroup, source: Source, shape: str) -> GroupRun:
+    def start(cls, group: FamilyGroup, source: Source, shape: str, stopping: _Stopping) -> GroupRun:
         shown = [OutputRun.of(output, output.prepared, shape) for output in group.outputs]
         read = columns_read(group.families.read, source.schema)
         names = [pa.array(output.names, pa.string()) for output in group.outputs]
         columns = list(dict.fromkeys([*read, *(name for one in shown for name in one.retained)]))
-        return cls(group, FamilyRun.start(group.families), shown, names, columns)
+        return cls(group, FamilyRun.start(group.families, group.limits), shown, names, columns, stopping)
+
+    @property
+    def state_bytes(self) -> int:
+        return self.run.state_bytes
+
+    def stop_largest(self, limit: int) -> bool:
+        stopped = self.run.stop_largest(limit)
+        self._report()
+        return stopped
+
+    def _report(self) -> None:
+        for rule, problem in self.run.stopped.items():
+            if rule not in self.reported and problem is not None:
+                self.reported.add(rule)
+                self.stopping(self.group.queries_of(rule), problem)
 
     @property
     def shown_input(self) -> list[str]:
@@ -86,6 +142,7 @@ class GroupRun:
 
     def step(self, batch: pa.RecordBatch, rows: Rows) -> Iterator[RuleMatches]:
         for found in self.run.step(batch):
+            self._report()
             if len(found):
                 self.waiting.append(found)
             yield found
@@ -95,6 +152,7 @@ class GroupRun:
 
     def finish(self, rows: Rows) -> Iterator[RuleMatches]:
         found = self.run.finish()
+        self._report()
         self.waiting.append(found)
         self._show(rows)
         yield found
@@ -125,15 +183,21 @@ class OperatorRun:
     """The columns that the kernel reads."""
     input_columns: Sequence[str]
     """The columns of the input that are read for it."""
+    stopping: _Stopping
+    wiring: Wiring | None = None
     graph: GraphRun | None = None
     """The queries that feed it."""
     merged: RecentRows | None = None
     """The events that it reads, if some of them are derived."""
     is_done: bool = False
-    """Whether LIMIT allows no more matches."""
+    """Whether LIMIT allows no more matches, or the operator is stopped."""
+    is_stopped: bool = False
+    """Whether it exceeded a limit."""
 
     @classmethod
-    def start(cls, operator: Operator, source: Source, shape: str, on_switch: OnSwitch) -> OperatorRun:
+    def start(
+        cls, operator: Operator, source: Source, shape: str, on_switch: OnSwitch, stopping: _Stopping
+    ) -> OperatorRun:
         prepared = operator.prepared
         if prepared.kernel is None:
             raise NotAvailable(
@@ -146,10 +210,31 @@ class OperatorRun:
         every = list(dict.fromkeys([*names, *retained]))
         stepper = stepper_for(prepared, prepared.kernel, source.count, on_switch)
         if prepared.graph is None:
-            return cls(operator, stepper, shown, names, every)
+            return cls(operator, stepper, shown, names, every, stopping)
         wiring = Wiring.of(prepared, every, source.schema)
         feeding = GraphRun.start(wiring, source.count)
-        return cls(operator, stepper, shown, names, wiring.input_columns, feeding, RecentRows(retained))
+        return cls(
+            operator, stepper, shown, names, wiring.input_columns, stopping, wiring, feeding, RecentRows(retained)
+        )
+
+    @property
+    def state_bytes(self) -> int:
+        steppers = [self.stepper, *(node.run.stepper for node in ([] if self.graph is None else self.graph.nodes))]
+        return 0 if self.is_done else sum(array.nbytes for stepper in steppers for array in stepper.state)
+
+    def stop_largest(self, limit: int) -> bool:
+        if not self.is_done:
+            self._stop(TooMuchMemory(limit, None, MOST))
+        return True
+
+    def _stop(self, problem: Explosion) -> None:
+        """Ends the operator and releases its state."""
+        self.is_done = self.is_stopped = True
+        self.stepper.state = self.stepper.kernel.initial()
+        if self.wiring is not None and self.merged is not None:
+            self.graph = GraphRun.start(self.wiring, 0)
+            self.merged.forget(END_OF_TIME)
+        self.stopping(self.operator.names, problem)
 
     @property
     def shown_input(self) -> list[str]:
@@ -163,12 +248,20 @@ class OperatorRun:
 
     @property
     def _oldest(self) -> int:
+        if self.is_stopped:
+            return END_OF_TIME
         held = [oldest for one in self.shown if (oldest := one.oldest) is not None]
         return min([END_OF_TIME if self.is_done else self.stepper.oldest, *held])
 
     def step(self, batch: pa.RecordBatch, rows: Rows) -> Iterator[Positions]:
         if self.is_done or not batch.num_rows:
             return
+        try:
+            yield from self._step(batch, rows)
+        except Explosion as problem:
+            self._stop(problem)
+
+    def _step(self, batch: pa.RecordBatch, rows: Rows) -> Iterator[Positions]:
         if self.graph is None:
             yield from self._matched(self.stepper.step(for_kernel(batch, self.names), self._piece), rows)
             return
@@ -211,6 +304,14 @@ class OperatorRun:
                     break
 
     def finish(self, rows: Rows) -> Iterator[Positions]:
+        if self.is_stopped:  # of its matches, LIMIT and summaries show all or none
+            return
+        try:
+            yield from self._finish(rows)
+        except Explosion as problem:
+            self._stop(problem)
+
+    def _finish(self, rows: Rows) -> Iterator[Positions]:
         if self.graph is not None and not self.is_done:
             yield from self._derived(END_OF_TIME)
         rows = rows if self.merged is None else self.merged

@@ -31,6 +31,9 @@ OPTIONS: Options = {
     "rewrite": ("on", "off", "True", "False"),
     "max_matches": (),
     "max_memory": (),
+    "max_total_memory": (),
+    "max_operators": (),
+    "max_total_operators": (),
     "acquire": ("steps", "scan"),
 }
 """The options of every evaluator; one without values has a number."""

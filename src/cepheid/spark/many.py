@@ -84,8 +84,8 @@ def _step_once(version: Version) -> Callable[[tuple[Any], pd.DataFrame], pd.Data
         arrived = [read_rows(block, context.packed_schema) for block in blocks]
         bucket = Bucket.new(context, bucket_of(int(key[0]), plan.all_buckets))
         output = bucket.step(arrived, -END_OF_TIME, END_OF_TIME)
-        for number, reason in output.dropped:
-            raise InputProblem(f"the query `{plan.queries[number].name}`: {reason}")
+        for names, reason in output.dropped:
+            raise InputProblem(f"the query `{names[0]}`: {reason}", hint="narrow it, or leave it out")
         settle_memory()
         return pd.DataFrame(output_rows(output), columns=["kind", "query", "number", "block"])
 

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from cepheid.codegen.columns import MASK, attribute
 from cepheid.deploy.families import VERSION
+from cepheid.deploy.family_run import MOST, FamilyRun
 from cepheid.engine import oracle
 from cepheid.engine.adaptation import caught_up
 from cepheid.engine.derivation import Evaluating, GraphRun
@@ -28,7 +29,7 @@ from cepheid.engine.positions import MatchPositions, intervals, position_columns
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.stepping import Stepper
 from cepheid.engine.summary import Summary, merged_row, part_of
-from cepheid.errors import Explosion
+from cepheid.errors import Explosion, TooMuchMemory
 from cepheid.io.event_columns import readable
 from cepheid.io.rows import START, TIME, Rows
 from cepheid.optimize.adapt import Switch, horizon, same_work
@@ -58,8 +59,8 @@ class BucketOutput:
     """The number of matches of each query that has some, by its name."""
     switches: list[tuple[int, Switch]] = field(default_factory=list)
     """The plans that changed, by the number of their query."""
-    dropped: list[tuple[int, str]] = field(default_factory=list)
-    """The keys that were dropped, by the number of their query, each with the reason."""
+    dropped: list[tuple[Sequence[str], str]] = field(default_factory=list)
+    """The keys that were dropped and the queries that were stopped: the names of the queries, and the reason."""
 
 
 STOPPED = "the query is stopped"
@@ -88,8 +89,8 @@ class Bucket:
     """The plans that changed in the batch at hand."""
     dropped: dict[int, set[str]] = field(default_factory=dict)
     """The keys whose events a query ignores, since one of them completed too many matches."""
-    newly_dropped: list[tuple[int, str]] = field(default_factory=list)
-    """Those of the batch at hand, with the reason."""
+    newly_dropped: list[tuple[Sequence[str], str]] = field(default_factory=list)
+    """The names of the queries of those of the batch at hand, with the reason."""
     stopped: set[int] = field(default_factory=set)
     """The queries that exceeded a limit."""
     families: bytes = b""
@@ -140,6 +141,8 @@ class Bucket:
                 oldest.append(needed_from)
             if self.group is not None:
                 oldest.append(self._by_families(self.group, released, watermark, matches, counts))
+            else:
+                self._require_memory(None)
             self.rows = self.rows.after(min(oldest), self.plan.counts_equals(self.number))
             self.watermark = watermark
         return BucketOutput(late, matches, dict(counts), self.switches, self.newly_dropped)
@@ -154,12 +157,17 @@ class Bucket:
     ) -> int:
         """Adds the matches of families; returns the position of the first row that they still need."""
         running = group.restored(self.families, self.rows.end - released.num_rows)
+        before = {*running.stopped}
         events = self.plan.reader.typed_batch(released, group.read) if released.num_rows else None
         last = END_OF_TIME if watermark == END_OF_TIME else watermark - 1
         for found in group.matches(running, events, last):
             for table, rows, names in group.rows(found, self.rows):
                 matches.append((table, rows))
                 counts.update(names)
+        self._require_memory(running)
+        for rule, problem in running.stopped.items():
+            if rule not in before and problem is not None:
+                self.newly_dropped.append((group.queries_of(rule), f"{STOPPED}: {problem.what}"))
         if watermark == END_OF_TIME:
             self.families = b""
             return self.rows.end
@@ -214,11 +222,28 @@ class Bucket:
         except Explosion as problem:
             if not self.plan.is_several:
                 raise
-            self.stopped.add(number)
-            self.newly_dropped.append((number, f"{STOPPED}: {problem.what}"))
-            for held in (self.memory, self.adapted, self.summaries, self.output_counts, self.dropped):
-                held.pop(number, None)
+            self._stop(number, problem)
             return [], self.rows.end
+
+    def _stop(self, number: int, problem: Explosion) -> None:
+        self.stopped.add(number)
+        self.newly_dropped.append((self.plan.queries[number].all_names, f"{STOPPED}: {problem.what}"))
+        for held in (self.memory, self.adapted, self.summaries, self.output_counts, self.dropped):
+            held.pop(number, None)
+
+    def _require_memory(self, running: FamilyRun | None) -> None:
+        """Stops the queries with the most state, while that of all together exceeds the limit."""
+        limit = self.plan.limits.total_memory
+        while limit is not None:
+            of_families = 0 if running is None else running.state_bytes
+            sizes = {number: sum(map(len, parts)) for number, parts in self.memory.items()}
+            if of_families + sum(sizes.values()) <= limit:
+                return
+            largest = max(sizes, key=lambda number: sizes[number], default=None)
+            if largest is not None and sizes[largest] >= of_families:
+                self._stop(largest, TooMuchMemory(limit, None, MOST))
+            elif running is None or not running.stop_largest(limit):
+                return
 
     # --- evaluators ---------------------------------------------------------------------------------------------------
 
@@ -400,7 +425,7 @@ class Bucket:
             raise problem
         self.dropped.setdefault(number, set()).add(key)
         text = f"the events with {', '.join(query.key)} = {key} are ignored from now on: {problem.what}"
-        self.newly_dropped.append((number, text))
+        self.newly_dropped.append((query.all_names, text))
 
     # --- plans that change --------------------------------------------------------------------------------------------
 

@@ -48,8 +48,8 @@ def output_rows(output: BucketOutput) -> list[OutputRow]:
         rows.append(OutputRow(LATE, 0, output.late.num_rows, to_bytes(output.late)))
     for number, switch in output.switches:
         rows.append(OutputRow(SWITCHES, number, switch.events, json.dumps(asdict(switch)).encode()))
-    for number, reason in output.dropped:
-        rows.append(OutputRow(DROPPED, number, 1, reason.encode()))
+    for names, reason in output.dropped:
+        rows.append(OutputRow(DROPPED, 0, 1, json.dumps([[*names], reason]).encode()))
     return rows
 
 
@@ -139,10 +139,10 @@ def count(totals: Totals, plan: StreamPlan, rows: Iterable[OutputRow], matches: 
             totals.jumps.append(Jump.from_json(row.block))
             _LOG.warning(totals.jumps[-1].described(plan.time.clock))
         elif row.kind == DROPPED:
-            query, reason = plan.queries[row.query], row.block.decode()
-            totals.dropped.append(f"{', '.join(query.all_names)}: {reason}")
+            names, reason = json.loads(row.block)
+            totals.dropped.append(f"{', '.join(names)}: {reason}")
             if reason.startswith(STOPPED):
-                totals.stopped += [name for name in query.all_names if name not in totals.stopped]
+                totals.stopped += [name for name in names if name not in totals.stopped]
             _LOG.warning(totals.dropped[-1])
         elif row.kind == SWITCHES:
             switch = report_switch(Switch(**json.loads(row.block)))

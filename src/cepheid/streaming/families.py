@@ -17,6 +17,7 @@ from cepheid.io.event_columns import types_column
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import TYPE, Rows
 from cepheid.kernels.family.event_bits import WORD
+from cepheid.limits import NO_LIMITS, Limits
 from cepheid.runtime.kernel import END_OF_TIME, Array
 from cepheid.streaming.compact import read_numbers, read_parts, write_numbers, write_parts
 from cepheid.streaming.outputs import StreamOutput
@@ -43,10 +44,16 @@ class StreamGroup:
     """The longest window in ticks; None: some rule has none."""
     slot: int = 0
     """The bucket of families without a key among those of the stream."""
+    limits: Limits = NO_LIMITS
 
     @property
     def names(self) -> list[str]:
         return [name for output in self.outputs for name in output.names]
+
+    def queries_of(self, rule: int) -> list[str]:
+        """The queries that a rule answers."""
+        of = zip(self.outputs, self.answers, strict=True)
+        return [output.names[line[rule]] for output, lines in of for line in lines if line[rule] >= 0]
 
     def relevant(self, events: pa.RecordBatch, columns: Columns) -> Array | None:
         """The events that can be part of a match; None: all may."""
@@ -82,31 +89,32 @@ class StreamGroup:
     # --- the state ----------------------------------------------------------------------------------------------------
 
     def saved(self, running: FamilyRun, last: int) -> bytes:
-        """The state after all events of times up to `last`; empty without any instance."""
+        """The state after all events of times up to `last`; empty without any instance or rule that is stopped."""
         state = running.saved(last)
-        if not len(state.arena):
+        if not len(state.arena) and not state.stopped:
             return b""
-        names = np.append(self.rule_names, state.rows)
-        parts = [write_numbers(part) for part in (state.arena, state.layout.reshape(-1), names)]
+        names, stopped = np.append(self.rule_names, state.rows), self.rule_names[[*state.stopped]]
+        parts = [write_numbers(part) for part in (state.arena, state.layout.reshape(-1), names, stopped)]
         return write_parts([*parts, _written(state.keys)])
 
     def restored(self, data: bytes, rows: int) -> FamilyRun:
         """The families with a saved state, or at the row `rows` without one. Rules that the state does not name begin
         here."""
         if not data:
-            running = FamilyRun.start(self.families)
+            running = FamilyRun.start(self.families, self.limits)
             running.rows = rows
             return running
         *parts, keys = read_parts(data)
-        arena, layout, names = map(read_numbers, parts)
-        state = SavedFamilies(arena, _read(bytes(keys)), int(names[-1]), layout.reshape(-1, 4))
+        arena, layout, names, *stopped = map(read_numbers, parts)  # states of before have no stopped rules
+        now = {name: number for number, name in enumerate(self.rule_names.tolist()) if name}
+        still = tuple(now[name] for known in stopped for name in known.tolist() if name in now)
+        state = SavedFamilies(arena, _read(bytes(keys)), int(names[-1]), layout.reshape(-1, 4), still)
         before = names[:-1]
         if np.array_equal(before, self.rule_names) and np.array_equal(state.layout, self.families.layout):
-            return FamilyRun.restored(self.families, state)
-        now = {name: number for number, name in enumerate(self.rule_names.tolist()) if name}
+            return FamilyRun.restored(self.families, state, limits=self.limits)
         carried = np.array([now.get(name, -1) for name in before.tolist()], np.int64)
         assert len(carried) % WORD == 0
-        return FamilyRun.restored(self.families, state, carried)
+        return FamilyRun.restored(self.families, state, carried, self.limits)
 
 
 def _written(keys: list[object]) -> bytes:

@@ -29,6 +29,7 @@ from cepheid.expr import Aggregate
 from cepheid.io.rows import ROW, START, TIME
 from cepheid.io.source import columns_read
 from cepheid.lang import AUTO
+from cepheid.limits import NO_LIMITS, Limits
 from cepheid.optimize.distribution import may_drop
 from cepheid.pattern import Kleene, walk
 from cepheid.physical import REFERENCE
@@ -185,6 +186,7 @@ class StreamPlan:
     """The fingerprint of the first version, which all others have too."""
     slots: int = 1
     """The number of buckets that queries without a key have, or have had."""
+    limits: Limits = NO_LIMITS
 
     @property
     def names(self) -> list[str]:

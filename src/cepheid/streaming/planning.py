@@ -29,6 +29,7 @@ from cepheid.io.rows import ROW
 from cepheid.io.source import Attributes, clock_of, columns_read
 from cepheid.io.stream_files import StreamFiles
 from cepheid.kernels.successor.failures import shows_failures
+from cepheid.limits import NO_LIMITS, Limits
 from cepheid.logic import normal_form
 from cepheid.optimize.cost import EVENT
 from cepheid.optimize.distribution import Keyed
@@ -178,6 +179,7 @@ def plan_queries(
         lineage.version,
         lineage.identity,
         max([lineage.slots, *(1 + query.slot for query in planned), *(1 + group.slot for group in groups)]),
+        Limits.of(options.run.options) if is_several else NO_LIMITS,
     )
     return plan, refused
 
@@ -292,6 +294,7 @@ class _Planning:
             frozenset(name for test in tests for name in test.types) if is_typed else None,
             window,
             group.slot,
+            group.limits,
         )
 
 

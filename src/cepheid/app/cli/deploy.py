@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from cepheid.app import report
 from cepheid.app.cli import options as cli
 from cepheid.app.cli.deployed import VERBS, Following, change_command, refuse
 from cepheid.app.cli.stream import Signals, quiet, run_stream
-from cepheid.errors import InputProblem, listing, shown
+from cepheid.errors import Explosion, InputProblem, listing, shown
 
 if TYPE_CHECKING:
     from cepheid.deploy.outputs import ShapeTable
@@ -34,6 +35,10 @@ def deploy_command(
     input: cli.Inputs = None,
     output: cli.OutputPath = cli.STANDARD,
     output_shape: cli.OutputShape = "events",
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A limit of queries, such as max_matches=1000 or max_memory='1 GB'."),
+    ] = None,
     plan_only: Annotated[
         bool, typer.Option("--plan-only", help="Show what the queries share, and do not run them.")
     ] = False,
@@ -84,12 +89,14 @@ def deploy_command(
     from cepheid.deploy.deployment import deploy, representatives
     from cepheid.deploy.description import explain_deployment
     from cepheid.deploy.folder import linked, read_folder
+    from cepheid.deploy.outputs import stopped_text
     from cepheid.deploy.placing import explain_placing, placing
     from cepheid.deploy.run import run
     from cepheid.engine.event_types import settled
     from cepheid.io.inputs import Input
     from cepheid.io.merged import open_inputs, without_rows
     from cepheid.io.sinks import output_format, replacing
+    from cepheid.limits import Limits
 
     queries, refused = read_folder(folder, dialect)
     if checkpoint is not None:
@@ -106,7 +113,7 @@ def deploy_command(
                 queries,
                 paths,
                 item.columns(events.columns),
-                replace(events, time_unit=item.time_unit or events.time_unit).run_options(),
+                replace(events, time_unit=item.time_unit or events.time_unit).run_options(limits=limit or ()),
                 is_several=True,
                 follows=True,
                 watermark=watermark,
@@ -121,7 +128,7 @@ def deploy_command(
             trigger = Trigger(available_now, interval)
             run_stream(opened, paths, item.name, item.columns(events.columns), trigger, signals, on_tick=following)
         return
-    inputs, options = [Input.parse(text) for text in input], events.run_options()
+    inputs, options = [Input.parse(text) for text in input], events.run_options(limits=limit or ())
     file_format = _LINES if output == cli.STANDARD else output_format(output)
     if output != cli.STANDARD:
         require_distinct(output, inputs)
@@ -139,8 +146,15 @@ def deploy_command(
     if plan_only:
         typer.echo(explain_deployment(deployment, queries.values(), format), nl=False)
         return
+    stopped: list[str] = []
+
+    def stop(names: Sequence[str], problem: Explosion) -> None:
+        stopped.extend(names)
+        report.note(f"{stopped_text(names, problem)}; its matches are not complete", "yellow")
+
     with report.progress("matching", source.count) as progress:
-        tables = run(deployment, source, shape=output_shape, progress=progress)
+        known = Limits.of(options.options)
+        tables = run(deployment, source, shape=output_shape, progress=progress, on_stop=stop, limits=known)
     if file_format != _LINES and len(tables) > 1:
         raise InputProblem(
             f"the queries have {len(tables)} sets of output columns, and a {file_format} file has one",
@@ -152,12 +166,13 @@ def deploy_command(
     else:
         with replacing(Path(output)) as file:
             matches = _write(file, file_format, tables)
+    counts = f"{len(refused)} refused" + (f", {len(stopped)} stopped" if stopped else "")
     report.note(
-        f"{report.count(len(queries) - len(deployment.refused), 'query', 'queries')}, {len(refused)} refused: "
+        f"{report.count(len(queries) - len(deployment.refused), 'query', 'queries')}, {counts}: "
         f"{report.count(matches, 'row')} from {report.count(source.count or 0, 'event')}, "
         f"{source.rejected} rejected"
     )
-    if refused:
+    if refused or stopped:
         raise typer.Exit(cli.USER_ERROR)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from cepheid.engine.query_text import QueryText
-from cepheid.errors import InputProblem, shown
+from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.io.formats import NAMES
 from cepheid.io.inputs import INPUT_OPTIONS, Columns, TextOptions, exists
 from cepheid.lang import DIALECTS
+from cepheid.limits import LIMITS
 
 if TYPE_CHECKING:
     from cepheid.engine.prepare import RunOptions
@@ -153,15 +154,32 @@ class EventOptions:
         return Columns.of(self.type_column, self.time_column, self.start_column, self.type, text)
 
     def run_options(
-        self, *, stats: str | None = None, adaptive: bool = False, max_matches: str | None = None
+        self,
+        *,
+        stats: str | None = None,
+        adaptive: bool = False,
+        max_matches: str | None = None,
+        limits: Sequence[str] = (),
     ) -> RunOptions:
-        """The options of a run. `stats` is the path of a file."""
+        """The options of a run. `stats` is the path of a file; limits are written as `max_memory=1 GB`."""
         from cepheid.engine.prepare import RunOptions  # lazily: help and errors in queries do not need pyarrow
         from cepheid.optimize.stats import read_stats
 
         known = None if stats is None else read_stats(stats)
         options = {} if max_matches is None else {"max_matches": max_matches}
+        options |= dict(map(_limit, limits))
         return RunOptions.of(read_params(self.param), None, options, known, adaptive, self.time_unit)
+
+
+def _limit(text: str) -> tuple[str, str]:
+    name, is_given, value = (part.strip() for part in text.partition("="))
+    if not is_given or name not in LIMITS:
+        raise InputProblem(
+            f"there is no limit `{shown(text)}`",
+            expected=f"NAME=VALUE, with one of {listing(LIMITS)}",
+            hint=did_you_mean(name, LIMITS),
+        )
+    return name, value
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The instances of families in saved states: what Python calls between the batches (see `instances`).
+"""The instances of families in saved states and limits: what Python calls between the batches (see `instances`).
 
 The classes of a latent instance belong to one table of tests, so a saved state has sets only.
 """
@@ -20,14 +20,16 @@ from cepheid.kernels.family.instances import (
     POSITION,
     RECENT,
     RECENTS,
+    RULE,
     RULES,
     SIZE,
     SUCCESSORS,
     TOP,
+    WORD_RECORD,
     completed,
     reclaim,
 )
-from cepheid.runtime.jit import entry
+from cepheid.runtime.jit import entry, njit
 
 
 @entry
@@ -118,6 +120,92 @@ def carried(
     return to
 
 
+@njit
+def latent_set(
+    arena: np.ndarray,
+    block: int,
+    row_of: np.ndarray,
+    changes_from: np.ndarray,
+    changes_to: np.ndarray,
+    changes: np.ndarray,
+    rows: np.ndarray,
+    full: np.ndarray,
+    attributes: int,
+    bits: np.ndarray,
+) -> None:
+    """The set of a latent instance, in `bits`."""
+    words = bits.shape[0]
+    for w in range(words):
+        bits[w] = full[w]
+    for a in range(attributes):
+        c = arena[block + EVENTS + 2 + a]
+        if row_of[c] == NO_ROW:
+            continue
+        for i in range(changes_from[c], changes_to[c]):
+            rows[row_of[c] + changes[i] // WORD] ^= 1 << (changes[i] % WORD)
+        for w in range(words):
+            bits[w] &= rows[row_of[c] + w]
+        for i in range(changes_from[c], changes_to[c]):
+            rows[row_of[c] + changes[i] // WORD] ^= 1 << (changes[i] % WORD)
+
+
+@entry
+def words_of_rules(
+    arena: np.ndarray,
+    top: int,
+    row_of: np.ndarray,
+    changes_from: np.ndarray,
+    changes_to: np.ndarray,
+    changes: np.ndarray,
+    rows: np.ndarray,
+    full: np.ndarray,
+    parts: np.ndarray,
+    latent: np.ndarray,
+    words: np.ndarray,
+    attributes: int,
+    counts: np.ndarray,
+) -> None:
+    """Adds to the count of each rule the sizes of the instances that it is alive in."""
+    bits = np.zeros(parts[RULES], np.int64)
+    at = 0
+    while at < top:
+        size, is_latent = arena[at + SIZE], arena[at + LATER] <= LATENT
+        first = at + EVENTS + 2 * (arena[at + POSITION] + 1)
+        pairs = parts[RULES] if is_latent else (at + size - first) >> 1
+        if is_latent:
+            latent_set(arena, at, row_of, changes_from, changes_to, changes, rows, full, attributes, bits)
+            for w in range(parts[SUCCESSORS] if arena[at + LATER] == COMBINES else 0):
+                bits[w] = 0
+        for pair in range(pairs):
+            word, rest = (
+                (latent[pair], bits[pair]) if is_latent else (arena[first + 2 * pair], arena[first + 2 * pair + 1])
+            )
+            while rest != 0:
+                low = rest & -rest
+                rest ^= low
+                counts[words[word * WORD_RECORD + RULE] + lowest_bit(low)] += size
+        at += size
+
+
+@entry
+def without_rules(arena: np.ndarray, top: int, recent: np.ndarray, recents: int, masks: np.ndarray) -> None:
+    """Takes rules out of all sets: those with the bits `masks` of each word. An instance without a rule is dropped; the
+    set of latent ones is computed later."""
+    at = 0
+    while at < top:
+        size = arena[at + SIZE]
+        if arena[at + LATER] > LATENT:
+            alive = 0
+            for pair in range(at + EVENTS + 2 * (arena[at + POSITION] + 1), at + size, 2):
+                arena[pair + 1] &= ~masks[arena[pair]]
+                alive |= arena[pair + 1]
+            if alive == 0:
+                arena[at + DEAD] = 1
+        at += size
+    for at in range(0, recents, RECENT):
+        recent[at + 2] &= ~masks[recent[at + 1]]
+
+
 @entry
 def with_sets(
     arena: np.ndarray,
@@ -136,7 +224,7 @@ def with_sets(
 ) -> int:
     """Writes the instances with sets instead of latent ones, which are left out if no rule waits. Returns the size; an
     empty `made` only asks for a size that is large enough."""
-    bits, row_bits = np.zeros(parts[RULES], np.int64), np.zeros(full.shape[0], np.int64)
+    bits = np.zeros(parts[RULES], np.int64)
     at, to, writes = 0, 0, made.shape[0] > 0
     while at < top:
         size, first = arena[at + SIZE], 0 if arena[at + LATER] != COMBINES else parts[SUCCESSORS]
@@ -146,18 +234,7 @@ def with_sets(
             to += size if arena[at + LATER] > LATENT else EVENTS + 2 + 2 * parts[RULES]
             at += size
             continue
-        for w in range(parts[RULES]):
-            bits[w] = full[w]
-        for a in range(attributes):
-            c = arena[at + EVENTS + 2 + a]
-            if row_of[c] == NO_ROW:
-                continue
-            for w in range(full.shape[0]):
-                row_bits[w] = rows[row_of[c] + w]
-            for i in range(changes_from[c], changes_to[c]):
-                row_bits[changes[i] // WORD] ^= 1 << (changes[i] % WORD)
-            for w in range(parts[RULES]):
-                bits[w] &= row_bits[w]
+        latent_set(arena, at, row_of, changes_from, changes_to, changes, rows, full, attributes, bits)
         end = to + EVENTS + 2
         for w in range(first, parts[RULES]):
             if bits[w] != 0:
