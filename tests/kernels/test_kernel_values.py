@@ -148,3 +148,14 @@ def test_summaries_of_extremes(kind: pa.DataType, closure: bool) -> None:
         rows = [{"type": "A", "ts": 0, "v": None}, *({"type": "B", "ts": 1 + n, "v": v} for n, v in enumerate(chosen))]
         table = pa.Table.from_pylist(rows, pa.schema([("type", pa.string()), ("ts", pa.int64()), ("v", kind)]))
         assert _matches(query, table, "any_runs") == _matches(query, table, "reference"), chosen
+
+
+@pytest.mark.parametrize("evaluator", ["reference", None])
+@pytest.mark.parametrize("kind", [pa.date32(), pa.date64()], ids=str)
+def test_dates_of_64_bits_are_days(kind: pa.DataType, evaluator: str | None) -> None:
+    table = pa.table({"type": ["X", "X"], "ts": [1, 2], "d": pa.array([19_800, 19_801], pa.int32()).cast(pa.date32())})
+    table = table.set_column(2, "d", table.column("d").cast(kind))
+    query = "PATTERN SEQ(X+ x[]) WHERE strict_contiguity { } WITHIN 9 RETURN max(x.d) AS d, date(x[1].d) AS e"
+    found = cepheid.match(query, table, evaluator=evaluator).sort_by([("match_start", "ascending"), ("d", "ascending")])
+    assert found.column("d").cast(pa.date32()).cast(pa.int32()).to_pylist() == [19_800, 19_801, 19_801]
+    assert found.column("e").cast(pa.date32()).cast(pa.int32()).to_pylist() == [19_800, 19_800, 19_801]

@@ -428,8 +428,8 @@ def arrow_value(value: Any, kind: pa.DataType, show: Presenter) -> Any:
         return _decimal(value, kind) if not isinstance(value, float) else None
     if not math.isfinite(value) or not (0 <= value < 2**64 if pa.types.is_uint64(kind) else -(2**63) <= value < 2**63):
         return None
-    if pa.types.is_date(kind):
-        return int(value) // _DAY
+    if pa.types.is_date(kind):  # 64-bit dates count milliseconds
+        return int(value) // _DAY * (86_400_000 if pa.types.is_date64(kind) else 1)
     return int(value)
 
 

@@ -220,24 +220,18 @@ class Top:
             w(f"{target} = {function}({target}, {time})")
 
     def _extreme(self, w: Writer, target: str, known: Sequence[str], *, latest: bool, closing: str = "") -> None:
-        """The measure of the event that ends last (or starts first) of those known; of several, the first bound.
-        `closing` is the variable of a closure that is about to be filled, whose closing event counts too."""
-        counts = self.buffers.plan.counts_events
-        nothing = NEVER if latest else str(END_OF_TIME)
-        w(f"{target} = {nothing}")
-        if counts:
-            w(f"extreme = {nothing}")
+        """The latest end (or the earliest start) of the events known. Where the window counts events, their last (or
+        first) position, which no two events share. `closing` is the variable of a closure that is about to be filled,
+        whose closing event counts too."""
+        b = self.buffers
+        w(f"{target} = {NEVER if latest else END_OF_TIME}")
 
         def consider(leaf: Buffer, index: str) -> None:
-            time = leaf.end(index) if latest else leaf.start(index)
-            if not counts:
-                w(f"{target} = {'max' if latest else 'min'}({target}, {time})")
-                return
-            with w.block(f"if {time} {'>' if latest else '<'} extreme:"):
-                w(f"extreme = {time}", f"{target} = {leaf.field('measure', index)}")
+            measure = b.last_measure(leaf, index) if latest else b.first_measure(leaf, index)
+            w(f"{target} = {'max' if latest else 'min'}({target}, {measure})")
 
         for var in known:
-            n, leaf = self._n(var), self.buffers.leaves[var]
+            n, leaf = self._n(var), b.leaves[var]
             if var in self.group_of:
                 with w.block(f"for q in range(s{n} - 1, -1, -1):"):
                     consider(leaf, leaf.index(f"g{n}[q]"))
@@ -245,7 +239,7 @@ class Top:
                 with w.when(self.bindings[var].bound):
                     consider(leaf, self.bindings[var].index)
         if closing:
-            consider(self.buffers.leaves[closing], self.bindings[closing].index)
+            consider(b.leaves[closing], self.bindings[closing].index)
 
     # --- groups -------------------------------------------------------------------------------------------------------
 
@@ -415,28 +409,13 @@ class Top:
 
     def _interval(self, w: Writer, known: Sequence[str]) -> None:
         """Ruling 3: the whole match fits the window."""
-        b = self.buffers
-        counted = b.windowed and b.plan.counts_events
-        if counted:
-            self._counted_interval(w, known)
-        if self.negations or (b.windowed and not counted):
+        is_windowed = self.buffers.windowed
+        if self.negations or is_windowed:
             self._extreme(w, "first_measure", known, latest=False)
             self._extreme(w, "last_measure", known, latest=True)
-        if b.windowed and not counted:
+        if is_windowed:
             with w.block("if last_measure - first_measure > limit:"):
                 w("continue")
-
-    def _counted_interval(self, w: Writer, known: Sequence[str]) -> None:
-        w(f"lowest = {END_OF_TIME}", f"highest = {NEVER}")
-        for var in known:
-            n, leaf = self._n(var), self.buffers.leaves[var]
-            index = leaf.index(f"g{n}[q]") if var in self.group_of else self.bindings[var].index
-            update = [f"lowest = min(lowest, {leaf.field('measure', index)})"]
-            update += [f"highest = max(highest, {leaf.field('measure', index)})"]
-            with w.block(f"for q in range(s{n}):") if var in self.group_of else w.when(self.bindings[var].bound):
-                w(*update)
-        with w.block("if highest - lowest > limit:"):
-            w("continue")
 
     # --- absences -----------------------------------------------------------------------------------------------------
 
