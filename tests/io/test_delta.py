@@ -12,7 +12,7 @@ import pytest
 import cepheid
 from cepheid.engine.prepare import RunOptions
 from cepheid.errors import InputProblem, NotAvailable
-from cepheid.io.inputs import Columns
+from cepheid.io.inputs import Columns, Input
 from cepheid.spark.file_stream import FileStream, StreamPaths
 
 QUERY = "EVENT SEQ(A a, B b) WITHIN 100 RETURN a.ts, b.ts"
@@ -67,6 +67,6 @@ def test_features_that_change_the_files_are_refused(tmp_path: Path) -> None:
 
 def test_a_table_is_no_stream_of_files(tmp_path: Path) -> None:
     path = written(tmp_path / "events")
-    paths = StreamPaths(path, str(tmp_path / "checkpoint"), str(tmp_path / "out"))
+    paths = StreamPaths((path,), str(tmp_path / "checkpoint"), str(tmp_path / "out"))
     with pytest.raises(NotAvailable, match="as a stream of files: it rewrites its files"):
-        FileStream.open({}, paths, Columns(), RunOptions(), watermark="0", files_per_batch=None)
+        FileStream.open({}, [Input(path)], paths, Columns(), RunOptions(), watermark="0", files_per_batch=None)

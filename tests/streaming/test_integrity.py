@@ -60,7 +60,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     checkpoint = Checkpoint(LocalDirectory(root / "checkpoint"), "checkpoint")
     checkpoint.record(str((root / "input").resolve()), ())  # writes a checksum too
     checkpoint.take().release()
-    spool = Spool((root / "input").resolve(), own, SourceLog(checkpoint))
+    spool = Spool(((root / "input").resolve(),), own, SourceLog(checkpoint))
     spool.open(is_new=False)
     spool.move()  # writes slips with checksums
     for path in (root / "checkpoint/sources/0").iterdir():
@@ -79,7 +79,7 @@ def require_intact(root: Path) -> None:
         assert checkpoint.description() is not None
         log = SourceLog(checkpoint)
         log.require_intact()
-        Spool((root / "input").resolve(), root / "checkpoint/_cepheid", log).open(is_new=False)
+        Spool(((root / "input").resolve(),), root / "checkpoint/_cepheid", log).open(is_new=False)
     finally:
         ownership.release()
 

@@ -25,7 +25,9 @@ from cepheid.streaming.storage import LocalDirectory
 def spool_of(base: Path, input: Path | None = None, moved_from: Path | None = None) -> Spool:
     checkpoint = base / "checkpoint"
     log = SourceLog(SparkFiles(LocalDirectory(checkpoint), str(checkpoint)))
-    return Spool((input or base / "in").resolve(), checkpoint / "_cepheid", log, moved_from)
+    return Spool(
+        ((input or base / "in").resolve(),), checkpoint / "_cepheid", log, () if moved_from is None else (moved_from,)
+    )
 
 
 def opened(base: Path, input: Path | None = None, moved_from: Path | None = None) -> Spool:
@@ -43,7 +45,7 @@ def add(base: Path, *names: str) -> None:
 
 
 def handed_over(spool: Spool) -> list[str]:
-    return [os.path.relpath(path_on(slip.read_text()), spool.input) for slip in sorted(spool.directory.iterdir())]
+    return [os.path.relpath(path_on(slip.read_text()), spool.inputs[0]) for slip in sorted(spool.directory.iterdir())]
 
 
 def read_by_spark(spool: Spool, slips: int, interval: int = 10) -> None:
@@ -165,7 +167,7 @@ def test_a_moved_checkpoint_names_its_slips_anew(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").rename(tmp_path / "it has moved")
     (tmp_path / "checkpoint").symlink_to(tmp_path / "it has moved")
     log = SourceLog(SparkFiles(LocalDirectory(tmp_path / "it has moved"), "it has moved"))
-    moved = Spool((tmp_path / "in").resolve(), tmp_path / "it has moved/_cepheid", log)
+    moved = Spool(((tmp_path / "in").resolve(),), tmp_path / "it has moved/_cepheid", log)
     moved.open(is_new=False)
     moved.move()
     log.require_intact()
@@ -213,7 +215,7 @@ def test_a_process_that_ends_while_slips_move_loses_nothing(tmp_path: Path) -> N
         (spool.own / "files").write_bytes(listed[: len(listed) - cut])
         for number in range(lines + 1, LISTED + 1):
             (spool.directory / f"{number:012d}.slip").write_text(
-                entry_line(str(spool.input / f"part-{number - 1}.jsonl"))
+                entry_line(str(spool.inputs[0] / f"part-{number - 1}.jsonl"))
             )
         again = opened(tmp_path)
         assert (again.take_in(), len(again.known), again.last) == (0, FILES, FILES)

@@ -26,8 +26,9 @@ from cepheid.io.stream_rows import plain_schema
 from cepheid.io.times import LAST_TIME, MixedTimes, unit_of
 from cepheid.runtime.kernel import Array
 
-MERGED_TIME, MERGED_START = "\ue000time", "\ue000start"
-"""The columns of time of inputs whose own have several names. No event type has them as attributes."""
+MERGED_TIME, MERGED_START, MERGED_TYPE = "\ue000time", "\ue000start", "\ue000type"
+"""The columns of the time, the start and the type of inputs whose own have several names. No event type has them as
+attributes."""
 
 
 def open_inputs(
@@ -72,6 +73,16 @@ def _as_text(column: pa.Array) -> pa.Array:
     return column.cast(pa.string())
 
 
+def latest_tick(unit: str) -> int:
+    """The latest time in a unit that microseconds can hold."""
+    return LAST_TIME * 1000 // NANOSECONDS[unit]
+
+
+def in_microseconds(ticks: Array, unit: str) -> Array:
+    length = NANOSECONDS[unit]
+    return ticks * (length // 1000) if length >= 1000 else ticks // (1000 // length)
+
+
 @dataclass(frozen=True, slots=True)
 class MergedInput:
     """One of several inputs, and the conversion of its times."""
@@ -84,16 +95,16 @@ class MergedInput:
 
     def ticks(self, own: Array) -> Array:
         """Times in the ticks of the merged source."""
-        if not self.as_timestamps or self.clock.unit is None:
+        unit = self.clock.unit
+        if not self.as_timestamps or unit is None:
             return own
-        length = NANOSECONDS[self.clock.unit]
-        if len(own) and int(np.abs(own).max()) * length // 1000 > LAST_TIME:
+        if len(own) and int(np.abs(own).max()) > latest_tick(unit):
             raise InputProblem(
-                f"a time of {self.name} does not fit: {int(np.abs(own).max())} {self.clock.unit} since 1970",
+                f"a time of {self.name} does not fit: {int(np.abs(own).max())} {unit} since 1970",
                 expected="times between -2^61 and 2^61 microseconds",
                 hint="declare another unit of this input",
             )
-        return own * (length // 1000) if length >= 1000 else own // (1000 // length)
+        return in_microseconds(own, unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,31 +194,45 @@ def merged(sources: Sequence[Source], names: Sequence[str], unit: str | None) ->
     """`names` are those of the inputs, for messages; `unit` is that of integer times without their own."""
     declared = None if unit is None else unit_of(unit)
     clocks = _clocks(sources, declared)
-    timed = {source.columns.time for source in sources}
-    is_of_one_kind = len({(clock.unit, clock.is_timestamp) for clock in clocks}) == 1
-    converts = not is_of_one_kind or (len(timed) > 1 and clocks[0].unit is not None)
-    inputs = []
-    for source, name, clock in zip(sources, names, clocks, strict=True):
+    conversions = become_timestamps(names, [source.columns for source in sources], clocks)
+    inputs = [MergedInput(*each) for each in zip(names, sources, clocks, conversions, strict=True)]
+    schema = united_schema(zip(names, map(_schema, inputs), strict=True), sources[0].columns.reads)
+    schema, columns = with_times(schema, [source.columns for source in sources], clocks)
+    return MergedSource(tuple(inputs), schema, columns, _attributes(inputs, schema))
+
+
+def become_timestamps(names: Sequence[str], columns: Sequence[Columns], clocks: Sequence[Clock]) -> list[bool]:
+    """Whether the times of each input are integers that become timestamps, as all do if they differ in kind or unit."""
+    converts = _are_converted(columns, clocks)
+    for name, own, clock in zip(names, columns, clocks, strict=True):
         if converts and clock.unit is None:
             known = next(c for c in clocks if c.unit is not None)
             other = "timestamps" if known.is_timestamp else f"integers in {known.unit}"
             raise InputProblem(
-                f"the unit of the times `{shown(source.columns.time)}` of {name} is not known, and others are {other}",
+                f"the unit of the times `{shown(own.time)}` of {name} is not known, and others are {other}",
                 expected="a unit for each column of integers",
                 hint=f"declare it: --input {name},unit=ms, or cepheid.Input(..., time_unit='ms')",
             )
-        inputs.append(MergedInput(name, source, clock, converts and not clock.is_timestamp))
-    schema = united_schema(zip(names, map(_schema, inputs), strict=True), sources[0].columns.reads)
-    columns = sources[0].columns
-    starts = {source.columns.start for source in sources}
+    return [converts and not clock.is_timestamp for clock in clocks]
+
+
+def _are_converted(columns: Sequence[Columns], clocks: Sequence[Clock]) -> bool:
+    is_of_one_kind = len({(clock.unit, clock.is_timestamp) for clock in clocks}) == 1
+    return not is_of_one_kind or (len({own.time for own in columns}) > 1 and clocks[0].unit is not None)
+
+
+def with_times(schema: pa.Schema, of_inputs: Sequence[Columns], clocks: Sequence[Clock]) -> tuple[pa.Schema, Columns]:
+    """The schema of merged inputs with one column for the time and one for the start, and the names of its columns."""
+    columns = of_inputs[0]
+    timed, starts = {own.time for own in of_inputs}, {own.start for own in of_inputs}
     if len(timed) > 1:
         schema = schema.append(pa.field(MERGED_TIME, EPOCH_TIMESTAMP if clocks[0].unit is not None else pa.int64()))
         columns = replace(columns, time=MERGED_TIME)
     if starts != {None} and (len(starts) > 1 or len(timed) > 1):
         schema = schema.append(pa.field(MERGED_START, schema.field(columns.time).type))
         columns = replace(columns, start=MERGED_START)
-    columns = replace(columns, event_type=None, unit=None if converts else clocks[0].unit)
-    return MergedSource(tuple(inputs), schema, columns, _attributes(inputs, schema))
+    unit = None if _are_converted(of_inputs, clocks) else clocks[0].unit
+    return schema, replace(columns, event_type=None, unit=unit)
 
 
 def _clocks(sources: Sequence[Source], unit: str | None) -> list[Clock]:
@@ -221,11 +246,14 @@ def _clocks(sources: Sequence[Source], unit: str | None) -> list[Clock]:
 
 def _schema(item: MergedInput) -> pa.Schema:
     """The columns of an input, with its times as the merged source shows them."""
-    times = item.source.columns.times
+    return with_merged_times(plain_schema(item.source.schema), item.source.columns, item.as_timestamps)
+
+
+def with_merged_times(schema: pa.Schema, columns: Columns, as_timestamps: bool) -> pa.Schema:
     return pa.schema(
         [
-            field.with_type(_time_type(field.type, item.as_timestamps)) if field.name in times else field
-            for field in plain_schema(item.source.schema)
+            field.with_type(_time_type(field.type, as_timestamps)) if field.name in columns.times else field
+            for field in schema
         ]
     )
 

@@ -22,6 +22,7 @@ from cepheid.io.event_columns import require_time_column
 from cepheid.io.files import EventFile, column_file, open_files, scan
 from cepheid.io.formats import expand, format_named, known_format
 from cepheid.io.formats.columnar import ColumnFormat, column_format
+from cepheid.io.formats.text import TextFormat
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.rows import ROW, is_moment
 from cepheid.io.source import JSON, Attributes, Source, clock_of
@@ -38,6 +39,12 @@ class StreamFiles:
     layout: StreamLayout
     raw: bool
     """Whether the output shows an event as the line that it was read from."""
+    is_named: bool = False
+    """Whether the user has named the format, whatever the names of the files are."""
+
+    @property
+    def is_text(self) -> bool:
+        return isinstance(format_named(self.format), TextFormat)
 
     @classmethod
     def first(
@@ -49,11 +56,13 @@ class StreamFiles:
         raw: bool,
         *,
         queries: Sequence[Query] = (),
-        schema: str | None = None,
+        schema: str | Mapping[str, pa.DataType] | None = None,
+        named: str | None = None,
     ) -> StreamFiles | None:
         """Settles the schema by the existing files; None if there is no event in them yet. `declared` holds the types
-        that the queries declare, `schema` the columns that the user declares, such as `"ts long, price double"`."""
-        files, timed = list(_event_files(path)), replace(columns, unit=columns.unit or unit)
+        that the queries declare, `schema` the columns that the user declares, such as `"ts long, price double"`,
+        `named` the format, if the user names it."""
+        files, timed = list(_event_files(path, named)), replace(columns, unit=columns.unit or unit)
         names = {name for _, name in files}
         if not files:
             return None
@@ -69,16 +78,16 @@ class StreamFiles:
             if columns.type in fields and columns.event_type is None:
                 fields[columns.type] = pa.string()
         else:
-            source = open_files([Input(path, columns.event_type)], timed, declared)
+            source = open_files([Input(path, columns.event_type, format=named)], timed, declared)
             fields = _text_fields(source)
-        known = {} if schema is None else parse_schema(schema)
+        known = parse_schema(schema) if isinstance(schema, str) else dict(schema or {})
         if not source.count and columns.time not in known:
             return None
         own = [FILE, NUMBER] if isinstance(format, ColumnFormat) else [ROW, FILE, NUMBER]
         fields = {name: kind for name, kind in {**fields, **known}.items() if not pa.types.is_null(kind)}
-        missing = dict(_missing_columns(queries, fields))
+        missing = missing_columns(queries, fields)
         if isinstance(format, ColumnFormat):
-            _require_types(missing, path)
+            require_types(missing, [path])
         fields |= {name: JSON if kind is None else kind for name, kind in missing.items()}
         kinds = {FILE: pa.string(), NUMBER: pa.int64(), ROW: pa.string()}
         settled = pa.schema([*fields.items(), *((name, kinds[name]) for name in own)])
@@ -89,7 +98,15 @@ class StreamFiles:
         }
         clock = clock_of(source, unit) if columns.time not in known else _clock(known[columns.time], unit)
         fractions = source.epoch_unit if clock.is_timestamp and columns.time not in known else None
-        return cls(path, names.pop(), StreamLayout(settled, columns, attributes, clock, fractions), raw)
+        layout = StreamLayout(settled, columns, attributes, clock, fractions)
+        return cls(path, names.pop(), layout, raw, named is not None)
+
+    def having(self, columns: Mapping[str, pa.DataType]) -> StreamFiles:
+        """With columns that no file has yet."""
+        schema = self.layout.schema
+        at = len(schema) - len(set(_HIDDEN) & set(schema.names))
+        fields = [*list(schema)[:at], *(pa.field(name, kind) for name, kind in columns.items()), *list(schema)[at:]]
+        return replace(self, layout=replace(self.layout, schema=pa.schema(fields)))
 
     # --- in the checkpoint --------------------------------------------------------------------------------------------
 
@@ -107,7 +124,9 @@ class StreamFiles:
         }
 
     @classmethod
-    def described(cls, path: str, columns: Columns, unit: str | None, known: Mapping[str, Any]) -> StreamFiles:
+    def described(
+        cls, path: str, columns: Columns, unit: str | None, known: Mapping[str, Any], named: str | None = None
+    ) -> StreamFiles:
         schema = _decoded(known["schema"])
         attributes = {
             kind: {field.name: field.type for field in _decoded(own)} for kind, own in known["attributes"].items()
@@ -123,7 +142,7 @@ class StreamFiles:
         columns = replace(columns, text=replace(columns.text, zone=zone))
         clock = TIMESTAMP_CLOCK if known["timestamps"] else Clock(unit or known["unit"])
         layout = StreamLayout(schema, columns, attributes, clock, known.get("epochs"))
-        return cls(path, known["format"], layout, known["raw"])
+        return cls(path, known["format"], layout, known["raw"], named is not None)
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -136,7 +155,7 @@ class StreamFiles:
         """The events of some files. A file of another format is rejected as a whole."""
         format = format_named(self.format)
         assert format.stream is not None
-        own = [path for path in paths if known_format(Path(path)) == self.format]
+        own = [path for path in paths if self.is_named or known_format(Path(path)) == self.format]
         read = format.stream(own, self.layout)
         if len(own) == len(paths):
             return read
@@ -162,10 +181,10 @@ class StreamFiles:
         return {**known, **dict.fromkeys(unseen, fields)}
 
 
-def _event_files(path: str) -> Iterator[tuple[Path, str]]:
+def _event_files(path: str, named: str | None) -> Iterator[tuple[Path, str]]:
     """The files that may hold events; none as long as the directory is empty."""
-    if any(known_format(file) is not None for file in Path(path).rglob("*")):
-        yield from expand(path)
+    if any(named is not None or known_format(file) is not None for file in Path(path).rglob("*")):
+        yield from expand(path, named)
 
 
 def _compatible(path: str, files: Sequence[tuple[Path, str]], columns: Columns) -> list[EventFile]:
@@ -222,9 +241,7 @@ def _one_type(kinds: set[pa.DataType]) -> pa.DataType:
     return next(iter(kinds)) if len(kinds) == 1 else JSON
 
 
-def _missing_columns(
-    queries: Iterable[Query], fields: Mapping[str, pa.DataType]
-) -> Iterator[tuple[str, pa.DataType | None]]:
+def missing_columns(queries: Iterable[Query], fields: Mapping[str, pa.DataType]) -> dict[str, pa.DataType | None]:
     """The attributes that the queries read and no event has had yet, each with the type of the values that it is
     compared with, if the queries show it."""
     expressions = [
@@ -264,18 +281,21 @@ def _missing_columns(
                 kind = type_of(other)
                 if isinstance(attribute, ex.Attr) and kind is not None:
                     known.setdefault(attribute.name, kind)
+    missing = {}
     for name in names:
         if name not in fields and not any(field.startswith(f"{name}.") for field in fields):
             owner = name.partition(".")[0]
             if owner not in fields:
-                yield name, known.get(name)
+                missing[name] = known.get(name)
+    return missing
 
 
-def _require_types(missing: Mapping[str, pa.DataType | None], path: str) -> None:
+def require_types(missing: Mapping[str, pa.DataType | None], paths: Sequence[str]) -> None:
     for name, kind in missing.items():
         if kind is None:
+            where = listing([f"`{shown(path, 200)}`" for path in paths])
             raise InputProblem(
-                f"no file in `{shown(path, 200)}` has a column `{shown(name)}` yet, and the query shows no type for it",
+                f"no file in {where} has a column `{shown(name)}` yet, and the query shows no type for it",
                 hint=f"declare it: --schema '{shown(name)} long'",
             )
 

@@ -7,7 +7,7 @@ has no column for the former, and the latter have all columns.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -31,6 +31,8 @@ REJECTS = pa.schema([("source", pa.string()), ("line", pa.int64()), ("reason", p
 """A rejected row: its file and line (null if unknown), the reason, and the row itself."""
 FILE, NUMBER = "\0file", "\0number"
 """The file and the number of a row. Events with equal times are ordered by file name, then by row number."""
+INPUT = "\0input"
+"""The number of the input that a row is from, where there are several: it decides first between equal times."""
 RESUME = "fix it and start again: the stream resumes where it stopped"
 
 
@@ -92,9 +94,8 @@ class Read:
         if not bad.any():
             return self
         chosen = self.events.filter(pa.array(bad))
-        own = [ROW] if ROW in chosen.schema.names else chosen.schema.names
         rejects = [
-            reject(row.pop(FILE, None), row.pop(NUMBER, None), reason(at), row[ROW] if own == [ROW] else as_json(row))
+            reject(row.get(FILE), row.get(NUMBER), reason(at), row[ROW] if ROW in row else shown_row(row))
             for row, at in zip(chosen.to_pylist(), self.ticks[bad].tolist(), strict=True)
         ]
         return Read(self.events.filter(pa.array(~bad)), self.ticks[~bad], joined([self.rejects, reject_rows(rejects)]))
@@ -124,6 +125,15 @@ def reject(source: str | None, line: int | None, reason: str, raw: str) -> dict[
 
 def reject_rows(rejects: Sequence[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(list(rejects), REJECTS)
+
+
+_OWN = ("\0", "\ue000")
+"""The first characters of the columns that Cepheid adds."""
+
+
+def shown_row(row: Mapping[str, Any]) -> str:
+    """A row as the user knows it."""
+    return as_json({name: value for name, value in row.items() if not name.startswith(_OWN)})
 
 
 def file_name(path: str) -> str:
@@ -156,7 +166,7 @@ def accepted(rows: pa.RecordBatch, columns: Columns, requires_type: bool) -> Rea
         return no_type(columns.type) if is_started else why_no_start(rows, number, columns)
 
     rejects = [
-        reject(row.pop(FILE, None), row.pop(NUMBER, None), reason(number, row), as_json(row))
+        reject(row.get(FILE), row.get(NUMBER), reason(number, row), shown_row(row))
         for number, row in zip(bad, rows.take(pa.array(bad, pa.int64())).to_pylist(), strict=True)
     ]
     return Read(rows.filter(good), np.asarray(column.filter(good)), reject_rows(rejects))

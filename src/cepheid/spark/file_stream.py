@@ -1,4 +1,4 @@
-"""A stream from a directory of files to directories of files, as the command line runs it."""
+"""A stream from directories of files to directories of files, as the command line runs it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,10 @@ from cepheid.engine.shapes import EVENTS, EVENTS_ONLY, OutputOptions
 from cepheid.errors import CepheidError, InputProblem, NotAvailable, listing, shown
 from cepheid.events import Schema
 from cepheid.io.delta import is_delta
-from cepheid.io.formats import format_named
-from cepheid.io.formats.text import TextFormat
-from cepheid.io.inputs import Columns
+from cepheid.io.inputs import Columns, Input
 from cepheid.io.sinks import make_directory
 from cepheid.io.stream_files import StreamFiles
+from cepheid.io.stream_inputs import StreamInputs, require_apart
 from cepheid.pattern import Query
 from cepheid.spark.hadoop import open_directory
 from cepheid.spark.session import session
@@ -60,7 +60,7 @@ _SETTINGS = {
 class StreamPaths:
     """The directories of a stream. By default, late events and rejects go beside the output."""
 
-    input: str
+    inputs: tuple[str, ...]
     checkpoint: str
     output: str
     late_output: str | None = None
@@ -86,8 +86,9 @@ class StreamPaths:
     def require_distinct(self) -> None:
         """A stream must not read its own output, nor write two outputs to one directory."""
         outputs = {"output": self.output, "late output": self.late, "reject output": self.rejects}
-        input = Path(self.input).resolve()
-        seen = {str(input): "input"}
+        require_apart(self.inputs)
+        inputs = [Path(path).resolve() for path in self.inputs]
+        seen = {str(input): "input" for input in inputs}
         for what, path in {"checkpoint": self.checkpoint, **outputs}.items():
             at = str(local_directory(path).path) if is_local(path) else path.rstrip("/")
             other = seen.setdefault(at, what)
@@ -95,7 +96,9 @@ class StreamPaths:
                 raise InputProblem(f"`{shown(path, 200)}` is both the {other} and the {what}")
             if not is_local(path):
                 continue
-            for inner, outer, one, two in ((Path(at), input, what, "input"), (input, Path(at), "input", what)):
+            nested = [(Path(at), input, what, "input") for input in inputs]
+            nested += [(input, Path(at), "input", what) for input in inputs]
+            for inner, outer, one, two in nested:
                 if inner.is_relative_to(outer) and not (what == "checkpoint" and _is_hidden(inner, outer)):
                     raise InputProblem(
                         f"the {one} `{shown(str(inner), 200)}` is inside the {two} `{shown(str(outer), 200)}`",
@@ -110,10 +113,10 @@ def _is_hidden(inner: Path, outer: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FileStream:
-    """A stream over a directory in which files appear."""
+    """A stream over directories in which files appear."""
 
     stream: SparkStream
-    files: StreamFiles
+    files: StreamFiles | StreamInputs
     spool: Spool
     refused: Mapping[str, CepheidError] = field(default_factory=dict)
     """The queries that do not run, each with the reason."""
@@ -122,6 +125,7 @@ class FileStream:
     def open(
         cls,
         queries: Mapping[str, Written],
+        inputs: Sequence[Input],
         paths: StreamPaths,
         columns: Columns,
         options: RunOptions,
@@ -133,27 +137,20 @@ class FileStream:
         schema: str | None = None,
         max_ahead: str | None = None,
         wait: bool = True,
-        on_wait: Callable[[], None] | None = None,
+        on_wait: Callable[[], None] = lambda: None,
         is_moved: bool = False,
         drops_keys: bool = False,
         output: OutputOptions = EVENTS_ONLY,
         master: str = "local[*]",
     ) -> FileStream | None:
-        """`schema` declares columns (see `StreamFiles.first`). A directory without events settles no schema: the stream
-        waits for the first one and calls `on_wait` meanwhile, or is None without `wait`. `is_moved` confirms that the
+        """`inputs` are directories with options of their own; `columns` and `options` hold where they have none.
+        `schema` declares columns (see `StreamFiles.first`). A directory without events settles no schema: the stream
+        waits for the first one and calls `on_wait` meanwhile, or is None without `wait`. `is_moved` confirms that an
         input or the checkpoint was moved with its files since the last start. With `follows`, a query that is refused
         does not stop the others, and a checkpoint goes on with the queries that it has, whatever `queries` are now."""
         paths.require_distinct()
-        if not Path(paths.input).is_dir():
-            raise InputProblem(
-                f"`{shown(paths.input, 200)}` is not a directory",
-                expected="a directory in which files of events appear",
-            )
-        if is_delta(paths.input):
-            raise NotAvailable(
-                f"the Delta table `{shown(paths.input, 200)}` as a stream of files: it rewrites its files",
-                hint="stream it with Spark: cepheid.stream over spark.readStream.format('delta').load(...)",
-            )
+        for path in paths.inputs:
+            _require_directory(path)
         if paths.format not in (AUTO, *FORMATS):
             raise InputProblem(
                 f"`{shown(paths.format)}` is not a format", expected=f"one of {listing((AUTO, *FORMATS))}"
@@ -179,11 +176,11 @@ class FileStream:
         examples = representatives(queries) if is_several else [written.query for written in queries.values()]
         # Queries that are added later may read other columns.
         columns = replace(columns, read=None if is_several else output.names_read(examples))
-        while (files := _files(examples, paths, checkpoint, columns, options.time_unit, schema, as_lines)) is None:
+        opening = partial(_files, examples, inputs, paths, checkpoint, columns, options.time_unit, schema, as_lines)
+        while (files := opening()) is None:
             if not wait:
                 return None
-            if on_wait is not None:
-                on_wait()
+            on_wait()
             time.sleep(PAUSE)
         options = replace(options, time_unit=options.time_unit or files.layout.clock.unit)
         buckets = buckets_of(checkpoint, tasks_of(spark, None))
@@ -199,11 +196,10 @@ class FileStream:
             versions = [(0, planner.plan(queries, is_several=False)[0])]
         for error in refused.values() if not follows else ():
             raise error
-        spool = Spool(Path(paths.input).resolve(), own, log, before)
+        spool = Spool(tuple(Path(path).resolve() for path in paths.inputs), own, log, before)
         make_directory(spool.directory)
         frame = _slip_frame(spark, spool.directory, files_per_batch)
-        is_text = isinstance(format_named(files.format), TextFormat)
-        sinks = paths.sinks(files.raw or (is_text and not as_lines and paths.format == AUTO), spark)
+        sinks = paths.sinks(files.raw or (files.is_text and not files.raw and paths.format == AUTO), spark)
         stream = SparkStream(versions[-1][1], frame, checkpoint, sinks, is_moved=is_moved)
         if is_several:
             stream = replace(stream, planner=planner).with_versions(versions)
@@ -219,7 +215,7 @@ class FileStream:
                 spool.move()
             spool.take_in()
 
-        described = {**self.files.description(), DIRECTORY: str(spool.input)}
+        described = {**self.files.description(), DIRECTORY: _named(spool.inputs)}
         return self.stream.start(trigger, on_progress, described, prepare_input)
 
 
@@ -247,40 +243,78 @@ def _shielded_gateway() -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
+def _require_directory(path: str) -> None:
+    if not Path(path).is_dir():
+        raise InputProblem(
+            f"`{shown(path, 200)}` is not a directory", expected="a directory in which files of events appear"
+        )
+    if is_delta(path):
+        raise NotAvailable(
+            f"the Delta table `{shown(path, 200)}` as a stream of files: it rewrites its files",
+            hint="stream it with Spark: cepheid.stream over spark.readStream.format('delta').load(...)",
+        )
+
+
+def _named(inputs: Sequence[Path]) -> str | list[str]:
+    """Where the inputs are, in the description: a path, or several."""
+    paths = [str(path) for path in inputs]
+    return paths[0] if len(paths) == 1 else paths
+
+
 def _require_place(
     paths: StreamPaths, checkpoint: Checkpoint, log: SourceLog, slips: Path, is_moved: bool
-) -> Path | None:
-    """Refuses an input or a checkpoint that is not where it was, unless the user confirms it; returns where the input
-    was, if it was elsewhere."""
+) -> tuple[Path, ...]:
+    """Refuses an input or a checkpoint that is not where it was, unless the user confirms it; returns where the inputs
+    were, if one was elsewhere."""
     known = checkpoint.description()
     if known is None:
-        return None
+        return ()
     log.require_intact()
     written = log.location()
     if written is not None and written.resolve() != slips and not is_moved:
         raise moved("checkpoint", slips.parent.parent, written.parent.parent)
-    input, before = Path(paths.input).resolve(), (known.get("input") or {}).get(DIRECTORY)
-    if before is None or Path(before).resolve() == input:
-        return None
-    if not is_moved:
-        raise moved("input", input, Path(before))
-    return Path(before)
+    inputs, named = [Path(path).resolve() for path in paths.inputs], (known.get("input") or {}).get(DIRECTORY)
+    if named is None:
+        return ()
+    before = [Path(path).resolve() for path in ([named] if isinstance(named, str) else named)]
+    if len(before) != len(inputs):
+        raise InputProblem(
+            f"the stream of this checkpoint reads {len(before)} input{'s' * (len(before) > 1)}: "
+            f"{', '.join(f'`{shown(str(path), 200)}`' for path in before)}; now there are {len(inputs)}",
+            expected="the same inputs in the same order",
+            hint="another set of inputs is another stream: use a new checkpoint and a new output",
+        )
+    for now, then in zip(inputs, before, strict=True):
+        if now != then and sorted(inputs) == sorted(before):
+            raise InputProblem(
+                "the inputs are in another order than at the last start",
+                expected=", ".join(f"`{shown(str(path), 200)}`" for path in before),
+            )
+        if now != then and not is_moved:
+            raise moved("input", now, then)
+    return () if inputs == before else tuple(before)
 
 
 def _files(
     queries: Sequence[Query],
+    inputs: Sequence[Input],
     paths: StreamPaths,
     checkpoint: Checkpoint,
     columns: Columns,
     time_unit: str | None,
     schema: str | None,
     as_lines: bool,
-) -> StreamFiles | None:
+) -> StreamFiles | StreamInputs | None:
     known = checkpoint.description()
+    first = inputs[0].columns(columns)
+    unit = first.unit or time_unit
     if known is not None and known.get("input"):
         try:
-            unit = time_unit or known["stream"].get("time unit")  # also one that was declared at the first start only
-            files = StreamFiles.described(paths.input, columns, unit, known["input"])
+            files: StreamFiles | StreamInputs
+            if len(inputs) > 1:
+                return StreamInputs.described(inputs, columns, time_unit, known["input"])
+            unit = unit or known["stream"].get("time unit")  # also one that was declared at the first start only
+            files = StreamFiles.described(inputs[0].path, first, unit, known["input"], inputs[0].format)
         except (LookupError, TypeError, ValueError, pa.ArrowException) as problem:
             raise checkpoint.damaged_description("it does not describe the input") from problem
         if files.raw and paths.format == "parquet":
@@ -288,9 +322,11 @@ def _files(
                 "the stream of this checkpoint writes JSON Lines", hint="leave --format out, or use a new checkpoint"
             )
         return files
-    declared = {name: of for query in queries for name, of in declared_types(query).types.items()}
+    declared = Schema({name: of for query in queries for name, of in declared_types(query).types.items()})
+    if len(inputs) > 1:
+        return StreamInputs.first(inputs, columns, time_unit, declared, queries=queries, schema=schema)
     return StreamFiles.first(
-        paths.input, columns, time_unit, Schema(declared), raw=as_lines, queries=list(queries), schema=schema
+        inputs[0].path, first, unit, declared, raw=as_lines, queries=queries, schema=schema, named=inputs[0].format
     )
 
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from cepheid.errors import shown
 from cepheid.events import MICROSECONDS, Clock, timestamp_text
-from cepheid.io.rows import ROW, as_json
-from cepheid.io.stream_rows import FILE, NUMBER, Read
+from cepheid.io.rows import ROW
+from cepheid.io.stream_rows import FILE, NUMBER, Read, shown_row
 
 _MANY_WINDOWS = 100
 _EPOCHS = (946_684_800_000_000, 4_102_444_800_000_000)
@@ -63,8 +63,8 @@ class Newest:
             return None
         at = int(ticks.argmax())
         row = events.slice(at, 1).to_pylist()[0]
-        source, line = row.pop(FILE, None), row.pop(NUMBER, None)
-        return cls(int(ticks[at]), source, line, shown(row[ROW] if ROW in row else as_json(row), _LONGEST))
+        text = row[ROW] if ROW in row else shown_row(row)
+        return cls(int(ticks[at]), row.get(FILE), row.get(NUMBER), shown(text, _LONGEST))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import IO, Any
@@ -32,7 +32,7 @@ OWN_DIRECTORY = "_cepheid"
 _STREAM, _OWNER, _LOCK = "stream.json", "owner.json", "lock"
 _CHECKSUM = "checksum"
 DIRECTORY = "directory"
-"""The resolved path of the input, in the description of the input."""
+"""The resolved path of the input, or those of several, in the description of the input."""
 REQUESTS = "requests"
 """The directory of requests to change the queries."""
 VERSIONS = "versions"
@@ -143,7 +143,7 @@ class Checkpoint(SparkFiles):
                 if directory.name not in known[OUTPUTS]:
                     require_empty(directory, self.path)
 
-    def record(self, input: str | None, outputs: Iterable[Directory]) -> None:
+    def record(self, input: str | Sequence[str] | None, outputs: Iterable[Directory]) -> None:
         """Records where the input is now, and to which directories the stream writes."""
         known = self.description()
         if known is None:

@@ -28,6 +28,7 @@ from cepheid.io.inputs import Columns
 from cepheid.io.rows import ROW
 from cepheid.io.source import Attributes, clock_of, columns_read
 from cepheid.io.stream_files import StreamFiles
+from cepheid.io.stream_inputs import StreamInputs
 from cepheid.kernels.successor.failures import shows_failures
 from cepheid.limits import NO_LIMITS, Limits
 from cepheid.logic import normal_form
@@ -66,7 +67,7 @@ class StreamSource:
     """The event types that have been seen; None where they are not known, or do not matter."""
 
     @classmethod
-    def of_files(cls, files: StreamFiles, queries: Iterable[Query]) -> StreamSource:
+    def of_files(cls, files: StreamFiles | StreamInputs, queries: Iterable[Query]) -> StreamSource:
         seen = tuple(files.layout.attributes)
         unit = files.layout.clock.unit
         return cls(FileReader.of(files), files.attributes(queries), as_lines=files.raw, seen=seen, epoch_unit=unit)

@@ -15,7 +15,8 @@ from cepheid.io.event_columns import types_column, with_type_and_time
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import ROW, START, TIME
 from cepheid.io.stream_files import StreamFiles
-from cepheid.io.stream_rows import FILE, NUMBER, Read, accepted
+from cepheid.io.stream_inputs import StreamInputs
+from cepheid.io.stream_rows import FILE, INPUT, NUMBER, Read, accepted
 from cepheid.runtime.kernel import Array
 from cepheid.streaming.spool import path_on
 
@@ -52,7 +53,7 @@ class Reader(ABC):
 
     def oracle_batch(self, rows: pa.RecordBatch, ticks: Array, identifying: Sequence[str]) -> pa.RecordBatch:
         """The rows as the oracle reads them, with the columns that identify events."""
-        own = [name for name in self.schema.names if name not in (FILE, NUMBER)]
+        own = [name for name in self.schema.names if name not in (INPUT, FILE, NUMBER)]
         names = [ROW, *identifying] if ROW in self.schema.names else own
         starts = np.asarray(rows.column(START)) if START in rows.schema.names else None
         return with_type_and_time(rows, names, types_column(rows, self.columns), ticks, starts)
@@ -79,10 +80,10 @@ class FileReader(Reader):
 
     schema: pa.Schema
     columns: Columns
-    files: StreamFiles
+    files: StreamFiles | StreamInputs
 
     @classmethod
-    def of(cls, files: StreamFiles) -> FileReader:
+    def of(cls, files: StreamFiles | StreamInputs) -> FileReader:
         return cls(files.layout.schema, files.layout.columns, files)
 
     def selected(self) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Files that appear in a directory, passed to Spark one by one in a fixed order.
+"""Files that appear in one or more directories, passed to Spark one by one in a fixed order.
 
 Spark orders the files of a directory by their modification time in milliseconds, and files of the same millisecond in
 any order, which would make events late. So every file gets a number and a *slip* with its path, in a directory that
@@ -6,7 +6,8 @@ Spark reads instead; the modification times of slips follow their numbers. Files
 seen at once by modification time, then by name, with digits compared as numbers.
 
 After a batch is committed, the slips of its files move to the list `files`, in which line n names file n relative to
-the input. So Spark never lists more than a few hundred slips. A line of the list and of a slip ends with its checksum.
+the input; with several inputs, the number of its input comes first: `1/day=1/a.jsonl`. So Spark never lists more than a
+few hundred slips. A line of the list and of a slip ends with its checksum.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import re
 import threading
 import time
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,23 +50,23 @@ _RESTORE = (
 
 @dataclass(slots=True)
 class Spool:
-    """The files of one directory that were handed to Spark."""
+    """The files that were handed to Spark."""
 
-    input: Path
-    """The resolved path of the input."""
+    inputs: tuple[Path, ...]
+    """The resolved paths of the inputs."""
     own: Path
     """Cepheid's directory in the checkpoint."""
     log: SourceLog
-    moved_from: Path | None = None
-    """The input's path at the last start, if it was another one."""
+    moved_from: tuple[Path, ...] = ()
+    """The inputs' paths at the last start, if some was another one."""
     known: set[str] = field(default_factory=set)
-    """The files that have a number, relative to the input."""
+    """The files that have a number, as the list names them."""
     slips: dict[int, str] = field(default_factory=dict)
     """Those of them that have a slip, by number."""
     last: int = 0
     last_time: int = 0
     """The time of the last slip, in milliseconds."""
-    listing: Listing | None = None
+    listings: Sequence[Listing] = ()
     listing_cost: float = 0.0
     """CPU seconds of the last listing."""
 
@@ -91,7 +93,7 @@ class Spool:
         self.last = max(self.slips, default=len(listed))
         self._require_complete(len(listed), found)
         self.known = {*listed, *self.slips.values()}
-        self.listing = Listing(self.input)
+        self.listings = [Listing(root) for root in self.inputs]
         for number in found.keys() - self.slips.keys():  # the process ended while slips moved to the list
             self._slip(number).unlink(missing_ok=True)
         self.compact()
@@ -129,17 +131,26 @@ class Spool:
         return found
 
     def _relative(self, path: str, slip: Path) -> str:
-        """The path that a slip names, relative to the input."""
-        roots = [root for root in (self.moved_from, self.input) if root is not None]
+        """The name in the list of the path in a slip."""
         for at in (Path(path), Path(path).parent.resolve() / Path(path).name):
-            for root in roots:
-                if at.is_relative_to(root):
-                    return str(at.relative_to(root))
+            for roots in (self.moved_from, self.inputs):
+                for number, root in enumerate(roots):
+                    if at.is_relative_to(root):
+                        return self._name(number, str(at.relative_to(root)))
+        names = " or ".join(f"`{shown(str(root), 200)}`" for root in self.inputs)
         raise InputProblem(
-            f"`{shown(str(slip), 200)}` names `{shown(path, 200)}`, which is not in the input "
-            f"`{shown(str(self.input), 200)}`",
-            hint=_CONFIRM,
+            f"`{shown(str(slip), 200)}` names `{shown(path, 200)}`, which is not in the input {names}", hint=_CONFIRM
         )
+
+    def _name(self, number: int, relative: str) -> str:
+        return relative if len(self.inputs) == 1 else f"{number}/{relative}"
+
+    def _path(self, name: str) -> Path:
+        """The path of a file that the list names."""
+        if len(self.inputs) == 1:
+            return self.inputs[0] / name
+        number, _, relative = name.partition("/")
+        return self.inputs[int(number)] / relative
 
     def _require_complete(self, listed: int, slips: dict[int, str]) -> None:
         last = max(slips, default=listed)
@@ -188,9 +199,13 @@ class Spool:
 
     def take_in(self) -> int:
         """Writes a slip for every file that has none yet; returns the number of new slips."""
-        assert self.listing is not None, "the spool is open"
+        assert self.listings, "the spool is open"
         started = time.thread_time()
-        found = self.listing.new(self.known)
+        found = [
+            self._name(number, relative)
+            for number, listing in enumerate(self.listings)
+            for relative in listing.new(_Named(self, number))
+        ]
         self.listing_cost = time.thread_time() - started
         new = sorted(found, key=self._arrival)
         for path in new:
@@ -199,7 +214,7 @@ class Spool:
 
     def _arrival(self, path: str) -> tuple[int, list[tuple[int, str]]]:
         try:
-            written = (self.input / path).stat().st_mtime_ns
+            written = self._path(path).stat().st_mtime_ns
         except OSError:  # the reader of the file reports it
             written = 0
         return written, [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(path)]
@@ -215,7 +230,7 @@ class Spool:
         slip = self._slip(number)
         hidden = slip.with_name(f".{slip.name}")
         try:
-            hidden.write_text(entry_line(str(self.input / path)))
+            hidden.write_text(entry_line(str(self._path(path))))
             os.utime(hidden, ns=(at, at))
             hidden.replace(slip)
         except OSError as problem:
@@ -225,8 +240,19 @@ class Spool:
         return self.directory / f"{number:012d}{_SLIP}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """The files of one input that are known, by their paths in it."""
+
+    spool: Spool
+    number: int
+
+    def __contains__(self, relative: object) -> bool:
+        return self.spool._name(self.number, str(relative)) in self.spool.known
+
+
 class Watch:
-    """Polls the directory for new files in a thread, while it is entered."""
+    """Polls the directories for new files in a thread, while it is entered."""
 
     def __init__(self, spool: Spool) -> None:
         self.spool = spool

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
@@ -100,20 +99,21 @@ def deploy_command(
 
     queries, refused = read_folder(folder, dialect)
     if checkpoint is not None:
-        if len(input) != 1 or output == cli.STANDARD:
-            raise InputProblem("a stream reads one directory and writes to one", expected="--input DIR --output DIR")
+        if output == cli.STANDARD:
+            raise InputProblem("a stream writes to a directory", expected="--input DIR --output DIR")
         from cepheid.engine.shapes import OutputOptions
         from cepheid.spark.file_stream import FileStream, StreamPaths
         from cepheid.spark.stream import Trigger
 
         with quiet(), Signals() as signals:
-            item = Input.parse(input[0])
-            paths = StreamPaths(item.path, checkpoint, output)
+            inputs = [Input.parse(text) for text in input]
+            paths = StreamPaths(tuple(item.path for item in inputs), checkpoint, output)
             opened = FileStream.open(
                 queries,
+                inputs,
                 paths,
-                item.columns(events.columns),
-                replace(events, time_unit=item.time_unit or events.time_unit).run_options(limits=limit or ()),
+                events.columns,
+                events.run_options(limits=limit or ()),
                 is_several=True,
                 follows=True,
                 watermark=watermark,
@@ -126,7 +126,7 @@ def deploy_command(
             for name, error in {**refused, **({} if opened is None else opened.refused)}.items():
                 refuse(name, error)
             trigger = Trigger(available_now, interval)
-            run_stream(opened, paths, item.name, item.columns(events.columns), trigger, signals, on_tick=following)
+            run_stream(opened, paths, inputs, events.columns, trigger, signals, on_tick=following)
         return
     inputs, options = [Input.parse(text) for text in input], events.run_options(limits=limit or ())
     file_format = _LINES if output == cli.STANDARD else output_format(output)

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +22,9 @@ from cepheid.errors import CepheidError, InputProblem, shown
 
 if TYPE_CHECKING:
     from cepheid.detection.acquired import Acquiring
-    from cepheid.io.inputs import Columns
+    from cepheid.io.inputs import Columns, Input
     from cepheid.io.rejects import Reject
+    from cepheid.io.source import Source
     from cepheid.spark.file_stream import FileStream, StreamPaths
     from cepheid.spark.stream import RunningStream, Trigger
 
@@ -53,12 +54,13 @@ def stream_command(
         str, typer.Option("--output", "-o", metavar="DIR", help="The directory for matches, one file per batch.")
     ],
     input: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--input",
             "-i",
             metavar="DIR[,OPTION=VALUE...]",
-            help="The directory where event files arrive, with options as in `run`: 'logins,type=Login,unit=s'.",
+            help="The directory where event files arrive; may be repeated. Each may have options as in `run`: "
+            "'logins,type=Login,unit=s'.",
         ),
     ] = None,
     sources: Annotated[
@@ -155,28 +157,28 @@ def stream_command(
         written = _queries(query_file, query, dialect)
         require: Callable[[], None] = _nothing_is_required
         if sources is not None:
-            if input is not None:
+            if input:
                 raise InputProblem("there are two inputs", expected="--input DIR or --sources FILE")
             acquiring = _acquiring(written, sources, checkpoint, events, allow_gaps, plan=plan, deadline=deadline)
             stack.callback(_end, acquiring)
-            item, events = Input(str(acquiring.files.path)), _as_sources(events, acquiring)
+            inputs, events = [Input(str(acquiring.files.path))], _as_sources(events, acquiring)
             require = _Watched(acquiring)
             if available_now:
                 acquiring.run()
                 require()
             else:
                 acquiring.start()
-        elif input is None or plan is not None or deadline is not None or allow_gaps:
-            what = "there is no input" if input is None else "--plan, --deadline and --allow-gaps are of sources"
+        elif not input or plan is not None or deadline is not None or allow_gaps:
+            what = "there is no input" if not input else "--plan, --deadline and --allow-gaps are of sources"
             raise InputProblem(what, expected="--input DIR or --sources FILE")
         else:
-            item = Input.parse(input)
-        events = replace(events, time_unit=item.time_unit or events.time_unit)
-        paths = StreamPaths(item.path, checkpoint, output, late_output, reject_output, format)
+            inputs = [Input.parse(text) for text in input]
+        paths = StreamPaths(tuple(item.path for item in inputs), checkpoint, output, late_output, reject_output, format)
         opened = FileStream.open(
             {name: Written(name, text.parse()) for name, text in written.items()},
+            inputs,
             paths,
-            item.columns(events.columns),
+            events.columns,
             events.run_options(adaptive=adaptive, max_matches=max_matches),
             is_several=len(written) > 1,
             watermark=watermark,
@@ -184,7 +186,7 @@ def stream_command(
             schema=schema,
             max_ahead=max_ahead,
             wait=not available_now,
-            on_wait=require,
+            on_wait=_Waiting(inputs, require),
             is_moved=moved,
             drops_keys=drop_keys,
             output=OutputOptions(output_shape, detected_at, match_id, id_column),
@@ -193,12 +195,26 @@ def stream_command(
         run_stream(
             opened,
             paths,
-            item.name,
-            item.columns(events.columns),
+            inputs,
+            events.columns,
             Trigger(available_now, interval, end_of_time),
             signals,
             on_tick=lambda _: require(),
         )
+
+
+class _Waiting:
+    """Says once that the stream waits for the first events."""
+
+    def __init__(self, inputs: Sequence[Input], require: Callable[[], None]) -> None:
+        self.inputs, self.require, self.is_said = inputs, require, False
+
+    def __call__(self) -> None:
+        if not self.is_said:
+            names = " and ".join(f"`{item.name}`" for item in self.inputs)
+            report.note(f"waiting for the first event in {names}: it settles the columns")
+            self.is_said = True
+        self.require()
 
 
 def _nothing_is_required() -> None:
@@ -277,7 +293,7 @@ def _end(acquiring: Acquiring) -> None:
 def run_stream(
     opened: FileStream | None,
     paths: StreamPaths,
-    name: str,
+    inputs: Sequence[Input],
     columns: Columns,
     trigger: Trigger,
     signals: Signals,
@@ -290,11 +306,12 @@ def run_stream(
 
     console = Console(stderr=True, highlight=False)
     if opened is None:
-        rejects = list(_rejected(paths, columns))
+        rejects = list(_rejected(inputs, columns))
         what = "nothing was read or written"
         if rejects:
             what = f"{report.count(len(rejects), 'row')} would be rejected, and nothing was written"
-        report.say(console, f"there is no event in `{name}` yet: {what}")
+        names = " or ".join(f"`{name}`" for name in _without_events(inputs, columns))
+        report.say(console, f"there is no event in {names} yet: {what}")
         for line in report.reject_lines(rejects, is_all=True):
             report.say(console, line)
         return
@@ -320,14 +337,25 @@ def run_stream(
         report.say(console, line)
 
 
-def _rejected(paths: StreamPaths, columns: Columns) -> Iterator[Reject]:
-    """The rows of a directory without events."""
-    from cepheid.io.files import open_files
-    from cepheid.io.formats import known_format
-    from cepheid.io.inputs import Input
+def _rejected(inputs: Sequence[Input], columns: Columns) -> Iterator[Reject]:
+    """The rows of directories without events."""
+    for source in filter(None, _sources(inputs, columns)):
+        yield from source.rejects()
 
-    if any(known_format(file) is not None for file in Path(paths.input).rglob("*")):
-        yield from open_files([Input(paths.input, columns.event_type)], columns).rejects()
+
+def _without_events(inputs: Sequence[Input], columns: Columns) -> list[str]:
+    sources = _sources(inputs, columns)
+    return [item.name for item, source in zip(inputs, sources, strict=True) if source is None or not source.count]
+
+
+def _sources(inputs: Sequence[Input], columns: Columns) -> Iterator[Source | None]:
+    """The events of each directory; None of one without files."""
+    from cepheid.io.formats import known_format
+    from cepheid.io.merged import open_inputs
+
+    for item in inputs:
+        has_files = any(item.format or known_format(file) is not None for file in Path(item.path).rglob("*"))
+        yield open_inputs([item], columns) if has_files else None
 
 
 def _queries(files: list[str] | None, text: str | None, dialect: str) -> dict[str, QueryText]:
