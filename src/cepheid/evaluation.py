@@ -18,8 +18,11 @@ from cepheid.events import NO_CLOCK, Clock, Event
 from cepheid.expr import Aggregate, Attr, Expr, transform
 from cepheid.functions import FUNCTIONS
 from cepheid.inference import sum_type
-from cepheid.types import Type, type_of, united_all
+from cepheid.types import Family, Type, decimal, type_of, united_all
 from cepheid.values import arithmetic, compare, fitted, like
+
+_ANY_DIGITS = 1000
+"""More digits than any total of decimals has."""
 
 Binding = Event | tuple[Event, ...] | None
 
@@ -215,7 +218,10 @@ def aggregate(expr: Aggregate, events: Sequence[Event]) -> Any:
     function = ex.AGGREGATES[expr.fn]
     if not values and function.result is not ex.ResultType.COUNT:
         return None
-    return function.of(values, sum_type(_operand(expr, values), expr.over))
+    type_ = sum_type(_operand(expr, values), expr.over)
+    if expr.over is ex.Over.MATCHES and type_.family is Family.DECIMAL:
+        type_ = decimal(_ANY_DIGITS, type_.scale)  # a total is exact; the output refuses one that it cannot hold
+    return function.of(values, type_)
 
 
 def _has_operand(expr: Aggregate, event: Event) -> bool:

@@ -106,6 +106,21 @@ def test_sums_over_matches_are_exact_beyond_64_bits() -> None:
     assert row["n"] == 3 and row["total"] == 3 * 2**62
 
 
+@pytest.mark.parametrize("evaluator", [None, "reference", "stacks", "any_runs"])
+def test_the_average_over_matches_is_that_of_the_exact_sum(evaluator: str | None) -> None:
+    """Also where the sum has more digits than a decimal holds: only a sum that is shown must fit."""
+    most = Decimal("9" * 34 + ".9999")
+    table = pa.table({"type": ["A", "A", "B"], "ts": [1, 2, 3], "v": pa.array([1, 1, most], pa.decimal128(38, 4))})
+    if evaluator == "any_runs":
+        query = "PATTERN SEQ(A x, B y, A* z[]) WHERE skip_till_any_match { } RETURN count(*) AS n, avg(y.v) AS mean"
+    else:
+        query = "EVENT SEQ(A x, B y) RETURN count(*) AS n, avg(y.v) AS mean"
+    (row,) = cepheid.match(query, table, evaluator=evaluator).to_pylist()
+    assert row["n"] == 2 and row["mean"] == float(most)
+    with pytest.raises(CepheidError, match="has more than 38 digits"):
+        cepheid.match(query + ", sum(y.v) AS total", table, evaluator=evaluator)
+
+
 def test_a_summary_of_no_matches() -> None:
     query = "EVENT SEQ(A x, B y) WHERE x.w > y.w + 100 RETURN count(*) AS n, sum(x.v) AS total"
     any_match = (

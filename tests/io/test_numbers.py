@@ -61,6 +61,14 @@ def test_integers_beyond_64_bits_are_exact_or_refused(tmp_path: Path, values: li
         assert reference == local and len(reference) == len(expected) and reference
 
 
+def test_functions_of_a_lacking_attribute_read_values_of_any_type(tmp_path: Path) -> None:
+    """The values of the other event types are no integers of 64 bits, or of several types."""
+    path = tmp_path / "e.csv"
+    path.write_text("type,ts,v,w\nB,2,9223372036854775808,\nC,3,,7\nC,4,,8\n")
+    query = "EVENT C x WHERE greatest(x.v, x.w * x.v) > 0 AND x.w > 7 RETURN x.w AS w"
+    assert answers(path, query) == [[{"w": 8, "match_start": 4, "match_end": 4}]] * 2
+
+
 def test_integers_of_more_than_38_digits_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "e.jsonl"
     path.write_text(lines([1, 10**38, 10**38 - 1, 1]))

@@ -32,6 +32,7 @@ from cepheid.codegen.typed_columns import (
     either,
     floats,
     from_arrow,
+    objects,
     to_python,
 )
 from cepheid.evaluation import call
@@ -422,10 +423,15 @@ def _invalid(column: Column) -> Any:
 
 
 def _from_python(results: list[Any], type_: Type) -> Column:
-    """Values by the definition as a column of their type. Times are counts of microseconds."""
-    counted = type_.is_time or type_.is_unknown
-    arrow = pa.int64() if type_.is_time else None if counted else types.to_arrow(type_)
-    column = from_arrow(pa.array(results, arrow))
+    """Values by the definition as a column of their type. Times are counts of microseconds. Of an attribute that the type
+    lacks, they are those of other event types, which may be of several types or too large for Arrow's inference."""
+    arrow = pa.int64() if type_.is_time else None if type_.is_unknown else types.to_arrow(type_)
+    try:
+        column = from_arrow(pa.array(results, arrow))
+    except (pa.ArrowException, OverflowError):
+        if not type_.is_unknown:
+            raise
+        return Column(types.UNKNOWN, objects(results), np.array([value is not None for value in results], bool))
     return replace(column, type=type_) if type_.is_time and column is not NULL else column
 
 
