@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import cepheid
+from cepheid.engine import summary
 from cepheid.errors import CepheidError
 
 EVENTS = pa.table(
@@ -119,6 +120,28 @@ def test_the_average_over_matches_is_that_of_the_exact_sum(evaluator: str | None
     assert row["n"] == 2 and row["mean"] == float(most)
     with pytest.raises(CepheidError, match="has more than 38 digits"):
         cepheid.match(query + ", sum(y.v) AS total", table, evaluator=evaluator)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "EVENT SEQ(A x, B y) WITHIN 9 units",
+        "PATTERN SEQ(A x, B+ y[]) WHERE skip_till_next_match(x, y[]) { } WITHIN 9 units",
+        "PATTERN A&(B|C) WITHIN 4 units",
+        "SELECT count(*) FROM (A @ 1) \\ C",
+        "SELECT count(*) FROM A; B+",
+    ],
+)
+def test_counting_looks_at_no_single_match(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interval of all matches follows from the outermost events, except for events with duration."""
+    text = query if query.startswith("SELECT") else f"{query} RETURN count(*)"
+    lasting = EVENTS.append_column("began", pa.array([max(t - t % 5, 0) for t in range(24)]))
+    for start in ("began", None):
+        if start is None:
+            monkeypatch.setattr(summary, "position_columns", None)
+        expected = cepheid.match(text, lasting, start_column=start, evaluator="reference").to_pylist()
+        assert expected[0]["count(*)"] > 0
+        assert cepheid.match(text, lasting, start_column=start).to_pylist() == expected
 
 
 def test_a_summary_of_no_matches() -> None:

@@ -423,8 +423,9 @@ def _invalid(column: Column) -> Any:
 
 
 def _from_python(results: list[Any], type_: Type) -> Column:
-    """Values by the definition as a column of their type. Times are counts of microseconds. Of an attribute that the type
-    lacks, they are those of other event types, which may be of several types or too large for Arrow's inference."""
+    """Values by the definition as a column of their type. Times are counts of microseconds. Of an attribute that the
+    type lacks, they are those of other event types, which may be of several types or too large for Arrow's inference.
+    """
     arrow = pa.int64() if type_.is_time else None if type_.is_unknown else types.to_arrow(type_)
     try:
         column = from_arrow(pa.array(results, arrow))

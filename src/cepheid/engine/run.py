@@ -381,10 +381,7 @@ class _Run:
         names = columns_read(summary.attributes, schema)
         rows = self.source.rows(names)
         for positions in self._steps(stepper, rows, names):
-            if len(positions):
-                columns = position_columns(positions, self.prepared.binding)
-                part = MatchPositions(columns, *intervals(positions, rows))
-                summary.add(part if owns is None else part.chosen(owns(part.start)), rows, schema)
+            summary.add_found(positions, self.prepared.binding, rows, schema, owns)
         return summary
 
     def _all_batches(self, rows: Rows | None = None) -> Iterator[pa.RecordBatch]:

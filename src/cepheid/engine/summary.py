@@ -5,24 +5,25 @@ A summary is small, so it is part of a stream's state, and tasks that find diffe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from cepheid.engine.aggregation import Total
 from cepheid.engine.gather import MatchValues
 from cepheid.engine.oracle import Match
-from cepheid.engine.positions import MatchPositions
+from cepheid.engine.positions import Binding, MatchPositions, intervals, position_columns
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.stepping import Stepper
-from cepheid.expr import AGGREGATES, Aggregate, Expr, ResultType
+from cepheid.expr import AGGREGATES, Aggregate, Expr, Over, ResultType
 from cepheid.io.rows import Rows
 from cepheid.kernels.any_runs.lazy_matches import LazyKernel
 from cepheid.pattern import Query
 from cepheid.physical import Kind
-from cepheid.runtime.kernel import END_OF_TIME, Array
+from cepheid.runtime.kernel import END_OF_TIME, Array, Positions
 from cepheid.types import BOOLEAN
 
 
@@ -44,6 +45,42 @@ class Summary:
     def attributes(self) -> list[str]:
         """The attributes that are summarised."""
         return [node.name for node in self.totals if node.name is not None]
+
+    def add_found(
+        self,
+        found: Positions,
+        binding: Binding,
+        rows: Rows,
+        schema: pa.Schema,
+        owns: Callable[[Array], Array] | None = None,
+    ) -> None:
+        """Adds the matches of a step. `owns` selects matches by their start."""
+        if not len(found):
+            return
+        if owns is None and self._only_counts and self._count(found, rows):
+            return
+        part = MatchPositions(position_columns(found, binding), *intervals(found, rows))
+        self.add(part if owns is None else part.chosen(owns(part.start)), rows, schema)
+
+    @property
+    def _only_counts(self) -> bool:
+        return all(node.over is Over.MATCHES and node.name is None for node in self.totals)
+
+    def _count(self, found: Positions, rows: Rows) -> bool:
+        """Counts matches without a look at each: of events without duration, the first and the last position have the
+        earliest and the latest time. Says whether that is so."""
+        positions = found.values if found.bounds is None else found.values[found.bounds[0] : found.bounds[-1]]
+        if not len(positions):
+            return False
+        outermost = np.array([positions.min(), positions.max()])
+        if rows.starts(outermost) is not None:
+            return False
+        start, end = rows.ticks(outermost).tolist()
+        self.start = min(self.start, start)
+        self.end = max(self.end, end if found.ends is None else int(found.ends.max()))
+        for total in self.totals.values():
+            total.count += len(found)
+        return True
 
     def add(self, part: MatchPositions, rows: Rows, schema: pa.Schema) -> None:
         if len(part.start):

@@ -303,13 +303,12 @@ class Bucket:
     ) -> Iterator[Shown]:
         """The rows of some matches, or none if the query returns a summary, to which the matches are added."""
         for positions in answers:
-            if len(positions):
+            if query.sums_up:
+                summary.add_found(positions, query.prepared.binding, rows, schema)
+            elif len(positions):
                 columns = position_columns(positions, query.prepared.binding)
                 bound = MatchPositions(columns, *intervals(positions, rows), positions.reasons)
-                if query.sums_up:
-                    summary.add(bound, rows, schema)
-                else:
-                    yield from self._shown(number, query, bound, rows)
+                yield from self._shown(number, query, bound, rows)
 
     def _summary(self, number: int, query: StreamQuery) -> Summary:
         """A copy of the summary so far: if an event completes too many matches, the batch is evaluated again."""

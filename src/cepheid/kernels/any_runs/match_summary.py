@@ -8,10 +8,11 @@ exact: machine integers where they fit, and Python's where there are too many ma
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +35,7 @@ _FITS_WHOLE = 4e18
 _FITS_REAL = 4e15
 """What an integer, or a float that holds integers exactly, has room for."""
 _MANY = 1e300
+NO_ORDER = np.zeros(0, np.int64)
 
 
 class Quantity(NamedTuple):
@@ -134,8 +136,20 @@ class Summary:
         return tuple(dict.fromkeys(quantity for _, quantity in self.asked if quantity is not None))
 
     @property
+    def compared(self) -> frozenset[Quantity]:
+        """The quantities of which a least or greatest value is asked for."""
+        extremes = {Merge.LEAST, Merge.MOST}
+        return frozenset(
+            quantity
+            for column, quantity in self.asked
+            if quantity is not None
+            and isinstance(column.expr, Aggregate)
+            and extremes & set(AGGREGATE_CODE[column.expr.fn].merge)
+        )
+
+    @property
     def compares_texts(self) -> bool:
-        return any(quantity.kind is Kind.CODE for quantity in self.quantities)
+        return any(quantity.kind is Kind.CODE for quantity in self.compared)
 
     def row(self, packed_totals: Array) -> SummaryRow:
         totals = self.unpacked(packed_totals)
@@ -234,15 +248,15 @@ class Summary:
         table = nodes.reshape(-1, stride)
         passes = len(np.unique(roots[1::2]))
         fast = jit_enabled() and len(table) * passes >= WORTH_COMPILING
-        weights = _Weights.of(self.quantities, table, self.begins, ranks, exact=not fast)
+        weights = _Weights.of(self, table, ranks, exact=not fast)
         exact: _Weights | None = None
-        for root, floor in roots.reshape(-1, 2).tolist():
-            if weights.weigh(nodes, stride, root, floor):
-                weights.add_to(totals, root)
-            else:
-                exact = exact or _Weights.of(self.quantities, table, self.begins, ranks, exact=True)
-                exact.weigh(nodes, stride, root, floor)
-                exact.add_to(totals, root)
+        pairs = roots.reshape(-1, 2)
+        while len(pairs):
+            count = weights.add(totals, nodes, stride, pairs)
+            if count < len(pairs):  # too many matches for machine numbers
+                exact = exact or _Weights.of(self, table, ranks, exact=True)
+                exact.add(totals, nodes, stride, pairs[count : count + 1])
+            pairs = pairs[count + 1 :]
         return self.packed(totals)
 
 
@@ -289,6 +303,16 @@ class _Weighed(NamedTuple):
     extremes: Array
 
 
+class _Found(NamedTuple):
+    """What `weigh` finds out about each of some roots."""
+
+    counts: Array
+    times: Array
+    known: Array
+    sums: Array
+    extremes: Array
+
+
 @dataclass(frozen=True, slots=True)
 class _Weights:
     """What is known of the sets of a store: for each node and quantity, over all sequences that a window leaves."""
@@ -297,13 +321,14 @@ class _Weights:
     ranks: Array
     exact: bool
     ordered: list[Array]
-    """The words of each quantity's values, in order."""
+    """The words of each quantity's values, in order; `NO_ORDER` where nothing compares them."""
     fits: float
     """How many events the matches may have for machine numbers to be exact."""
     weighed: _Weighed
 
     @classmethod
-    def of(cls, quantities: tuple[Quantity, ...], table: Array, begins: int, ranks: Array, *, exact: bool) -> _Weights:
+    def of(cls, summary: Summary, table: Array, ranks: Array, *, exact: bool) -> _Weights:
+        quantities, compared = summary.quantities, summary.compared
         used, count = len(table), len(quantities)
         whole = all(quantity.kind is not Kind.FLOAT for quantity in quantities)
         number = object if exact else np.int64
@@ -314,17 +339,20 @@ class _Weights:
         largest = 1.0
         for at, quantity in enumerate(quantities):
             if quantity.column is None:
-                ordered.append(np.zeros(1, np.int64))
+                ordered.append(NO_ORDER)
                 continue
             words = np.ascontiguousarray(table[:, NODE_VALUES + quantity.column])
             values = words.view(_HELD_AS.get(quantity.kind, np.int64))
             is_null = None if quantity.null is None else table[:, NODE_VALUES + quantity.null] != 0
             there[:, at] = _is_known(words, quantity.kind) if is_null is None else ~is_null
             known = np.where(there[:, at], values, 0)
-            orderable = _ranked(known, ranks) if quantity.kind is Kind.CODE else known
-            _, first, places[:, at] = np.unique(orderable, return_index=True, return_inverse=True)
-            # Of a null, which counts as 0 here, the word would be that of no value.
-            ordered.append(np.ascontiguousarray(known).view(np.int64)[first])
+            if quantity in compared:
+                orderable = _ranked(known, ranks) if quantity.kind is Kind.CODE else known
+                _, first, places[:, at] = np.unique(orderable, return_index=True, return_inverse=True)
+                # Of a null, which counts as 0 here, the word would be that of no value.
+                ordered.append(np.ascontiguousarray(known).view(np.int64)[first])
+            else:
+                ordered.append(NO_ORDER)
             if exact and quantity.kind is Kind.FLOAT:
                 amounts[:, at] = [Fraction(value) if math.isfinite(value) else value for value in known.tolist()]
             elif quantity.kind is not Kind.CODE:
@@ -333,7 +361,7 @@ class _Weights:
         fits = math.inf if exact else (_FITS_WHOLE if whole else _FITS_REAL) / largest
         weighed = _Weighed(
             np.array([quantity.component for quantity in quantities], np.int64),
-            np.ascontiguousarray(table[:, begins]),
+            np.ascontiguousarray(table[:, summary.begins]),
             there,
             amounts,
             places,
@@ -347,25 +375,42 @@ class _Weights:
         )
         return cls(quantities, ranks, exact, ordered, fits, weighed)
 
-    def weigh(self, nodes: Array, stride: int, root: int, floor: int) -> bool:
-        """Find out about a root; False if there are too many matches for machine numbers."""
-        function = weigh if self.exact else machine_code(weigh)
-        function(nodes, stride, root, floor, *self.weighed)
-        return bool(self.weighed.shadow[root, 1] < self.fits)
+    def add(self, totals: Totals, nodes: Array, stride: int, roots: Array) -> int:
+        """Adds the matches of roots, each with its window, and returns for how many. The next root, if there is one,
+        has too many matches for machine numbers."""
+        found = self._found(len(roots))
+        function = weigh_roots if self.exact else machine_code(weigh_roots)
+        count = int(function(nodes, stride, roots, self.fits, *found, *self.weighed))
+        self._add_found(totals, _Found(*(array[:count] for array in found)))
+        return count
 
-    def add_to(self, totals: Totals, root: int) -> None:
-        weighed = self.weighed
-        start, end = (int(time) for time in weighed.times[root])
+    def _found(self, roots: int) -> _Found:
+        """What is known of as many roots, for the arrays of `_Weighed`."""
+        of = self.weighed
+        arrays = (of.counts, of.times, of.known, of.sums, of.extremes)
+        return _Found(*(np.zeros((roots, *array.shape[1:]), array.dtype) for array in arrays))
+
+    def _add_found(self, totals: Totals, found: _Found) -> None:
+        if not len(found.counts):
+            return
+        start, end = int(found.times[:, 0].min()), int(found.times[:, 1].max())
         totals.start = start if totals.matches == 0 else min(totals.start, start)
         totals.end = end if totals.matches == 0 else max(totals.end, end)
-        totals.matches += int(weighed.counts[root])
+        totals.matches += _sum(found.counts)
         for at, quantity in enumerate(self.quantities):
-            if not weighed.known[root, at]:
+            known = np.asarray(found.known[:, at] != 0, bool)
+            if not known.any():
                 continue
-            totals.known[at] += int(weighed.known[root, at])
-            amount = weighed.sums[root, at]
-            totals.sums[at] += float(amount) if quantity.kind is Kind.FLOAT else int(amount)
-            low, high = (int(self.ordered[at][rank]) for rank in weighed.extremes[root, 2 * at : 2 * at + 2])
+            totals.known[at] += _sum(found.known[:, at])
+            amounts = found.sums[known, at]
+            if quantity.kind is Kind.FLOAT:
+                totals.sums[at] = reduce(operator.add, map(float, amounts.tolist()), totals.sums[at])
+            else:
+                totals.sums[at] += _sum(amounts)
+            if self.ordered[at] is NO_ORDER:
+                continue
+            ranks = int(found.extremes[known, 2 * at].min()), int(found.extremes[known, 2 * at + 1].max())
+            low, high = (int(self.ordered[at][rank]) for rank in ranks)
             least, most = totals.least[at], totals.most[at]
             totals.least[at] = low if least is None else min(least, low, key=self._order(quantity))
             totals.most[at] = high if most is None else max(most, high, key=self._order(quantity))
@@ -375,6 +420,13 @@ class _Weights:
         if quantity.kind is Kind.CODE:
             return lambda word: int(_ranked(np.array([word]), self.ranks)[0])
         return lambda word: _from_word(word, quantity.kind)
+
+
+def _sum(numbers: Array) -> int:
+    """The exact sum of integers."""
+    if numbers.dtype == object or float(np.abs(numbers.astype(np.float64)).sum()) > _FITS_WHOLE:
+        return int(sum(numbers.tolist()))
+    return int(numbers.sum())
 
 
 def _is_known(words: Array, kind: Kind) -> Array:
@@ -394,6 +446,64 @@ def _largest(amounts: Array) -> float:
 
 
 @entry
+def weigh_roots(
+    nodes: Array,
+    stride: int,
+    roots: Array,
+    fits: float,
+    found_counts: Array,
+    found_times: Array,
+    found_known: Array,
+    found_sums: Array,
+    found_extremes: Array,
+    components: Array,
+    begins: Array,
+    there: Array,
+    amounts: Array,
+    places: Array,
+    floors: Array,
+    counts: Array,
+    shadow: Array,
+    times: Array,
+    known: Array,
+    sums: Array,
+    extremes: Array,
+) -> int:
+    """Find out about roots, each with its window, up to the first with more matches than fit. Returns for how many."""
+    for number in range(roots.shape[0]):
+        root = roots[number, 0]
+        weigh(
+            nodes,
+            stride,
+            root,
+            roots[number, 1],
+            components,
+            begins,
+            there,
+            amounts,
+            places,
+            floors,
+            counts,
+            shadow,
+            times,
+            known,
+            sums,
+            extremes,
+        )
+        if not shadow[root, 1] < fits:
+            return number
+        found_counts[number] = counts[root]
+        found_times[number, 0] = times[root, 0]
+        found_times[number, 1] = times[root, 1]
+        for q in range(components.shape[0]):
+            found_known[number, q] = known[root, q]
+            found_sums[number, q] = sums[root, q]
+            found_extremes[number, 2 * q] = extremes[root, 2 * q]
+            found_extremes[number, 2 * q + 1] = extremes[root, 2 * q + 1]
+    return int(roots.shape[0])
+
+
+@njit
 def weigh(
     nodes: Array,
     stride: int,
