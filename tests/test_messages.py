@@ -455,10 +455,11 @@ def test_arguments_in_the_wrong_order() -> None:
     assert "match(query, events)" in (raised.value.expected or "")
 
 
-def test_the_time_may_be_the_index() -> None:
+def test_the_time_may_be_an_index_without_a_name() -> None:
+    times = pd.DatetimeIndex(["2024-03-01", "2024-03-02"])
     with pytest.raises(CepheidError) as raised:
-        cepheid.match(SASE, EVENTS.set_index("ts"))
-    assert "reset_index()" in (raised.value.hint or "")
+        cepheid.match(SASE, EVENTS.drop(columns="ts").set_index(times))
+    assert "reset_index()" in (raised.value.hint or "") and "rename_axis('ts')" in (raised.value.hint or "")
 
 
 def test_differences_of_floats_at_a_bound() -> None:
@@ -515,7 +516,7 @@ def test_where_the_time_is() -> None:
     for events, hint in (
         (renamed, "time_column='at'"),
         (renamed.assign(at=EVENTS.tag_id), "time_column='...'"),
-        (renamed.set_index("at"), "events.reset_index(), time_column='at'"),
+        (renamed.set_index("at"), "time_column='at'"),
     ):
         with pytest.raises(CepheidError) as raised:
             cepheid.match(SASE, events)
@@ -590,3 +591,9 @@ def test_a_partition_that_few_people_mean() -> None:
         warnings.simplefilter("error")
         cepheid.match(overlapping, events)
         cepheid.match(f"{pattern} {{ r.who = o.who }} OUTPUT NON-OVERLAPPING", events)
+
+
+def test_an_aggregate_of_an_expression_over_one_event() -> None:
+    with pytest.raises(CepheidError) as raised:
+        cepheid.match("EVENT SEQ(Shelf x, Exit e) RETURN max(e.tag_id * 2) AS m", EVENTS)
+    assert (raised.value.hint or "").startswith("write e.tag_id * 2, or give `e` a closure")

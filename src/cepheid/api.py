@@ -123,8 +123,10 @@ def match(
     `stats` are known statistics of the events (see `statistics`); by default the first events are sampled.
 
     Spark runs the query if `events` is a Spark DataFrame, a dictionary with a DataFrame for each event type, `CsvFiles`
-    or, with `session`, a path or table of Parquet files. It uses `partitions` tasks and returns a DataFrame. With
-    `rejects=True` it also returns a DataFrame of the rejected rows.
+    or, with `session`, a path or table of Parquet files. It uses `partitions` tasks and returns a DataFrame.
+
+    With `rejects=True` the result is a pair: the matches, and the rows that are no events (without a valid time) in a
+    table of the same kind, with the column `reject_reason`. Of files it has their file, line, reason and text.
 
     `time_format` (`"%d.%m.%Y %H:%M"`), `decimal`, `thousands`, `delimiter` and `encoding` say how text is
     written, and `zone` says where times without an offset were written: see `cepheid.Input`, which has them for one
@@ -212,6 +214,8 @@ def match(
     matches = opened.convert(result.schema, result.batches)
     if not rejects:
         return matches
+    if opened.rejected is not None:
+        return matches, opened.rejected
     return matches, pa.Table.from_batches([reject_rows([asdict(reject) for reject in opened.source.rejects()])])
 
 

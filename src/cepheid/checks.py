@@ -353,7 +353,8 @@ def _check_aggregate(node: Aggregate, role: Role, query: Query) -> None:
 def _instead_of_one_event(node: Aggregate) -> str:
     if node.name is None:
         return f"give `{node.var}` a closure (+) to count its events; count(*) counts the matches"
-    closure = f"write {node.var}.{ex.name_text(node.name)}, or give `{node.var}` a closure (+)"
+    plain = node.name if node.of is not None else f"{node.var}.{ex.name_text(node.name)}"
+    closure = f"write {plain}, or give `{node.var}` a closure (+)"
     return f"{closure}; beside count(*), aggregates range over all matches: RETURN count(*), {ex.to_text(node)}"
 
 

@@ -106,15 +106,21 @@ def refuse_naive(schema: pa.Schema, columns: Columns, file: str) -> None:
             )
 
 
-def localized(column: pa.ChunkedArray, name: str, zone: str) -> pa.ChunkedArray:
-    """The times of a zone as moments. Of two moments with one time, when clocks are set back, it is the earlier one."""
+def moments_of(column: pa.ChunkedArray, zone: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """The times of a zone as moments, and which of them clocks skip. Of two moments with one time, when clocks are set
+    back, it is the earlier one."""
     local = column.cast(pa.timestamp("us")) if pa.types.is_date(column.type) else column
     moments = pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent="earliest")
-    skipped = pc.not_equal(pc.local_timestamp(moments), local).fill_null(False)
+    return moments, pc.not_equal(pc.local_timestamp(moments), local).fill_null(False)
+
+
+def localized(column: pa.ChunkedArray, name: str, zone: str) -> pa.ChunkedArray:
+    """The times of a zone as moments."""
+    moments, skipped = moments_of(column, zone)
     if pc.any(skipped).as_py():
         row = pc.index(skipped, True).as_py()
         raise InputProblem(
-            f"the event in row {row} has a time that does not exist in {zone}: `{shown(name)}` is {local[row]}, which "
+            f"the event in row {row} has a time that does not exist in {zone}: `{shown(name)}` is {column[row]}, which "
             "clocks skipped",
             expected="times that clocks showed, or timestamps with a zone",
             hint="drop such rows first",
@@ -153,7 +159,8 @@ def ticks_of(column: pa.Array, name: str, noun: str = "time") -> Array:
         raise InputProblem(
             f"the event in row {row} has no {noun}: `{shown(name)}` is null",
             expected=f"a {noun} in every row",
-            hint=f"drop the rows without a {noun} first, in pandas with events.dropna(subset=[{name!r}])",
+            hint=f"drop the rows without a {noun} first, in pandas with events.dropna(subset=[{name!r}]), or use "
+            "match(..., rejects=True), which also returns them",
         )
     try:
         ticks = np.asarray(in_ticks(column).cast(pa.int64()))

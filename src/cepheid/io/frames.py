@@ -20,9 +20,10 @@ from cepheid.io.files import FileSource, TextFile
 from cepheid.io.formats.text import timestamps, usual_times
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.merged import merged, open_inputs, without_rows
-from cepheid.io.rejects import reject_hint
-from cepheid.io.rows import one_batch
+from cepheid.io.rejects import Reject, reject_hint
+from cepheid.io.rows import as_json, one_batch
 from cepheid.io.source import BatchSource, Source, TableSource
+from cepheid.io.table_rejects import rejected_rows, sifted
 from cepheid.io.times import NO_TIME, skipped_time, time_hint, usual_time
 
 Convert = Callable[[pa.Schema, Iterator[pa.RecordBatch]], Any]
@@ -38,6 +39,8 @@ _EXPECTED = (
 class Opened:
     source: Source
     convert: Convert
+    rejected: Any = None
+    """The rows of a table that are not events, if there are any: a table of the same kind, with the reasons."""
 
 
 def opened(
@@ -52,7 +55,7 @@ def opened(
         source = without_rows(open_inputs(inputs, columns, unit, declared))
         return Opened(_in_order(source if rejects else _without_rejects(source)), _table)
     if inputs is not None and len(inputs) == 1:
-        return opened(inputs[0].data, inputs[0].columns(columns), unit)
+        return opened(inputs[0].data, inputs[0].columns(columns), unit, declared, rejects)
     if inputs is not None:
         return _merged(inputs, columns, unit, declared, rejects)
     if isinstance(events, pa.RecordBatchReader):
@@ -64,6 +67,10 @@ def opened(
         batches = (batch for item in events for batch in _batches(item, own))
         return Opened(BatchSource(batches, schema, columns), pa.RecordBatchReader.from_batches)
     table, convert = _whole(events, columns)
+    if table is not None and rejects:
+        timed, reasons = sifted(table, columns)
+        source = replace(TableSource.of(timed, columns, list(reasons)), rejected_rows=_listed(table, columns, reasons))
+        return Opened(source, convert, rejected_rows(events, list(reasons), list(reasons.values())))
     if table is not None:
         return Opened(TableSource.of(_timed(table, columns), columns), convert)
     if isinstance(events, Iterable):
@@ -178,6 +185,7 @@ def _whole(events: Any, columns: Columns | None = None) -> tuple[pa.Table | None
 
 def _from_pandas(events: Any, columns: Columns | None) -> pa.Table:
     """The DataFrame without the columns of mixed values that no query reads. One that a query reads is an error."""
+    events = with_index(events)
     if columns is not None and columns.time not in events.columns:
         _refuse_index(events.index, columns.time)
     require_distinct_names(pa.schema([(str(name), pa.null()) for name in events.columns]), "the input")
@@ -201,19 +209,21 @@ _NOT_CONVERTED = (pa.ArrowException, OverflowError, TypeError, ValueError)
 """What PyArrow raises for columns that it cannot convert: of mixed values, of integers beyond 64 bits, sparse ones."""
 
 
+def with_index(events: Any) -> Any:
+    """A pandas DataFrame whose index has names, with columns of these names."""
+    named = [name for name in events.index.names if isinstance(name, str) and name not in events.columns]
+    return events.reset_index(named) if named and len(set(named)) == len(named) else events
+
+
 def _refuse_index(index: Any, time: str) -> None:
-    """Refuses times that are the index of a DataFrame, not a column."""
-    if time in index.names:
-        of, again = f"the time `{shown(time)}`", "events.reset_index()"
-    elif type(index).__name__ == "DatetimeIndex":
-        name = index.name or "index"
-        of, again = f"there is no column `{shown(time)}`, and the times", f"events.reset_index(), time_column={name!r}"
-        of = f"there is no column `{shown(time)}`: the time"
-    else:
-        return
-    raise InputProblem(
-        f"{of} is the index of the DataFrame", expected="a column of times", hint=f"make the index a column: {again}"
-    )
+    """Refuses times that are an index without a name."""
+    if type(index).__name__ == "DatetimeIndex" and index.name is None:
+        raise InputProblem(
+            f"there is no column `{shown(time)}`: the time is the index of the DataFrame",
+            expected="a column of times",
+            hint="make the index a column: events.reset_index(), time_column='index'; or name it: "
+            f"events.rename_axis({time!r})",
+        )
 
 
 def _has_one_type(column: Any) -> bool:
@@ -322,6 +332,13 @@ def _unread(column: str, strings: pa.ChunkedArray) -> InputProblem:
         expected="timestamps, whole numbers, or strings of ISO 8601 (2024-03-01 08:00:00)",
         hint=time_hint(f"`{text}`" for _, text in unread),
     )
+
+
+def _listed(table: pa.Table, columns: Columns, reasons: Mapping[int, str]) -> list[Reject]:
+    """Rejected rows as those of files are listed."""
+    rows = table.take(pa.array(reasons, pa.int64())).to_pylist()
+    name = columns.event_type or "the table"
+    return [Reject(name, at + 1, why, as_json(row)) for (at, why), row in zip(reasons.items(), rows, strict=True)]
 
 
 def _batches(item: Any, columns: Columns | None = None) -> Iterator[pa.RecordBatch]:

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from cepheid.errors import shown
 from cepheid.types import type_of
 
+REASON = "reject_reason"
+"""The column of the reasons, in the rejected rows of a table or a DataFrame."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reject:

@@ -31,6 +31,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -177,7 +178,7 @@ class TableSource:
     types: pa.Array
     times: Array
     order: Array | None
-    """The row of each event. None if the rows are in time order."""
+    """The row of each event. None if all rows are events, in time order."""
     attributes: Attributes
     rejected_rows: Sequence[Reject] = ()
     fraction_unit: str | None = None
@@ -188,14 +189,18 @@ class TableSource:
     """The start of each event, if events have a duration."""
 
     @classmethod
-    def of(cls, table: pa.Table, columns: Columns) -> TableSource:
-        """A table in which every event has all columns."""
+    def of(cls, table: pa.Table, columns: Columns, rejected: Sequence[int] = ()) -> TableSource:
+        """A table in which every event has all columns. Some rows are no events (`io.table_rejects`)."""
         require_distinct_names(table.schema, "the input")
         require_time_column(table.schema, columns)
         batch = one_batch(table)
         unit = epoch_fractions([batch.column(name) for name in columns.times], columns.unit)
         if unit is not None:
             batch = with_epochs(batch, columns.times, unit)
+        whole, chosen = batch, None
+        if rejected:
+            chosen = np.setdiff1d(np.arange(batch.num_rows), rejected)
+            batch = batch.take(pa.array(chosen))
         times, types = ticks_of(batch.column(columns.time), columns.time), types_column(batch, columns)
         starts = starts_of(batch, columns, times)
         all_columns = {field.name: field.type for field in batch.schema}
@@ -205,7 +210,9 @@ class TableSource:
         if order is not None:
             types, times = types.take(pa.array(order)), times[order]
             starts = None if starts is None else starts[order]
-        return cls(batch, columns, types, times, order, attributes, fraction_unit=unit, starts=starts)
+        if chosen is not None:
+            order = chosen if order is None else chosen[order]
+        return cls(whole, columns, types, times, order, attributes, fraction_unit=unit, starts=starts)
 
     @property
     def schema(self) -> pa.Schema:
@@ -213,7 +220,7 @@ class TableSource:
 
     @property
     def count(self) -> int:
-        return int(self.table.num_rows)
+        return len(self.times)
 
     @property
     def epoch_unit(self) -> str | None:

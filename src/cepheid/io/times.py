@@ -196,8 +196,10 @@ def usual_time(text: str, format: str | None, zone: str | None) -> str | None:
 def skipped_time(text: str, noun: str = "time") -> str | None:
     """The reason to reject a time that the clocks of its zone skip. None for any other text."""
     time, skips, zone = text.partition(_SKIPPED)
-    if not skips:
-        return None
+    return skipped_time_reason(time, zone, noun) if skips else None
+
+
+def skipped_time_reason(time: str, zone: str, noun: str = "time") -> str:
     return f"the {noun} `{shown(time)}` does not exist in {shown(zone)}: clocks were set forward over it"
 
 

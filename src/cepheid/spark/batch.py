@@ -30,6 +30,7 @@ from cepheid.engine.summary import Summary
 from cepheid.errors import NotAvailable
 from cepheid.expr import Whole
 from cepheid.io.formats.csv import CsvReader
+from cepheid.io.rejects import REASON
 from cepheid.io.rows import ROW, TYPE
 from cepheid.io.shares import StoredFiles
 from cepheid.io.source import Source, columns_read
@@ -79,8 +80,6 @@ from cepheid.streaming.failures import worker_error
 Batches = Iterator[pa.RecordBatch]
 Task = TypeVar("Task", KernelTask, WholeTask)
 
-REASON = "reject_reason"
-"""The column with the reason why a row is not an event."""
 
 _LONGEST_RANGE = 1 << 62
 _SHARES_PER_CORE = 4
