@@ -24,7 +24,7 @@ from cepheid.pattern import Threshold
 
 @dataclass(frozen=True, slots=True)
 class StreamModel:
-    """What is known of the sources of one event type. Times are in ticks."""
+    """The sources of one event type: latency, retention and sizes. Times are in ticks."""
 
     model: Model
     latency: float = 0.0

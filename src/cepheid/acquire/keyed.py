@@ -142,7 +142,7 @@ MAX_KEYS = 1_000
 
 
 def pulls(missing: KeyedSet, asked: KeyedSet) -> list[Pull]:
-    """How to ask for what is missing. Keys whose intervals overlap share a pull over all of these, unless an event
+    """The pulls for missing intervals. Keys whose intervals overlap share a pull over all of these, unless an event
     would be fetched twice, or the pull would be a quarter longer than the longest interval."""
     found = [Pull(begin, end) for begin, end in missing.whole.intervals]
     single = [(begin, end, key) for key, times in missing.parts.items() for begin, end in times.intervals]

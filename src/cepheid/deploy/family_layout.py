@@ -45,7 +45,7 @@ from cepheid.runtime.kernel import Array
 from cepheid.types import Type
 
 MANY_WORDS = 8
-"""From so many words of first events on, instances are latent."""
+"""The number of words of first events from which on instances are latent."""
 
 
 @dataclass(slots=True)
@@ -223,7 +223,7 @@ class Families:
 
     @property
     def read(self) -> list[str]:
-        """The attributes that the tests and the key are."""
+        """The attributes that the tests and the key read."""
         return [*self.tests.attributes, *([] if self.key is None else [self.key])]
 
     @property

@@ -136,7 +136,7 @@ class Acquiring:
     running: Running = field(init=False)
     stopped: threading.Event = field(default_factory=threading.Event)
     error: Exception | None = None
-    """What has ended it in a thread."""
+    """The error that ended its thread."""
     _known: int = 0
     _thread: threading.Thread | None = None
 
@@ -166,7 +166,7 @@ class Acquiring:
         self._thread.start()
 
     def require(self) -> None:
-        """Raises what has ended the thread."""
+        """Raises the error that ended the thread."""
         if self.error is not None:
             raise self.error
 

@@ -239,11 +239,11 @@ class Acquisition:
         return self._round({}, [Gap(request.source, request.stream, *part, reason) for part in intervals])
 
     def unanswered(self, request: Request) -> IntervalSet:
-        """What a request has not been answered yet."""
+        """The part of a request that has no answer yet."""
         return self._missing(request).flattened
 
     def _missing(self, request: Request) -> KeyedSet:
-        """What is still asked for: what is forgotten needs no answer any more."""
+        """The part of a request that is still needed: forgotten intervals need no answer."""
         channel = self.channels[request.source, request.stream]
         asked = shape(request.begin, request.end, keys_of(request))
         return asked - (asked - channel.asked) - channel.answered
@@ -321,7 +321,7 @@ class Acquisition:
         return Round(requests, matches, gaps)
 
     def _want(self) -> int:
-        """Computes what is wanted of each stream. Returns the frontier."""
+        """Computes the intervals that are wanted of each stream. Returns the frontier."""
         self.wanted = {stream: NOTHING for stream in self.wanted}
         everything = KeyedSet(IntervalSet(((self.begin, END),)))
         return self._visit(self.program.tree.root, self.program.plan, everything, END)
@@ -385,7 +385,7 @@ class Acquisition:
         return min((((self.wanted[s] - self._answered(s)).first) for s in of), default=END)
 
     def _requests(self) -> list[Request]:
-        """Asks for what is wanted and was not asked for."""
+        """Requests the wanted intervals that were not requested before."""
         found = []
         for (source, stream), channel in self.channels.items():
             condition, attribute = self.program.filters.get(stream), self.program.keys.get(stream)
@@ -457,7 +457,7 @@ class Acquisition:
         return table.filter(pa.array((times >= low) & (times <= high)))
 
     def _forget(self) -> None:
-        """Drops what no later match can contain."""
+        """Drops the events that no later match can contain."""
         reach = self.program.reach
         if reach is None or self.frontier <= BEGINNING:
             return
@@ -567,7 +567,7 @@ def _ticks(column: pa.Array | pa.ChunkedArray) -> Numbers:
 
 
 def _earlier(time: int, window: int | None) -> int:
-    """A time less a window. All of time stays all of time."""
+    """A time minus a window. A time without limit stays without limit."""
     if time >= END:
         return END
     return BEGINNING if window is None else time - window

@@ -220,7 +220,7 @@ def _all_distinct(descriptions: Iterable[TypeDescription]) -> dict[str, int]:
 
 
 def _described(link: Link, options: DetectOptions) -> Description:
-    """What a source says of itself. One that cannot be reached is tried again, up to the limit of requests."""
+    """The description of a source. One that cannot be reached is tried again, up to the limit of requests."""
     for attempt in range(1, options.attempts + 1):
         try:
             return link.source.describe()
@@ -342,7 +342,7 @@ class Running:
     switches: list[PlanSwitch] = field(default_factory=list)
     """Changes of the plan."""
     offset: int = 0
-    """How many bytes of output there are. Who writes them says so before the next matches are read."""
+    """How many bytes of output there are. The writer updates it before it reads the next matches."""
     before_save: Callable[[], None] | None = None
     """Called before the state is saved: what must be on disk before it."""
     _first: Round | None = None
@@ -471,7 +471,7 @@ class Running:
                 (answers if isinstance(item, Answer) else failures).append(item)  # type: ignore[arg-type]
                 item = self._arrived.get_nowait()
         except queue.Empty:
-            """All that has come is taken."""
+            """No more answers have come."""
         result = self.acquisition.receive(answers)
         again, failed = courier.due(time.monotonic())
         self._send(again)

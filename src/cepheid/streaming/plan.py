@@ -141,7 +141,7 @@ class StreamQuery(StreamOutput):
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """What a version of a stream has from those before it."""
+    """The properties that a version of a stream inherits from those before it."""
 
     keys: tuple[tuple[str, ...], ...] = ()
     version: int = 0

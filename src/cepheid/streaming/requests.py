@@ -21,7 +21,7 @@ _REQUEST, _ANSWER = ".json", ".answer"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a request: the version that it made, or why it was refused."""
+    """The result of a request: the version that it made, or the reason why it was refused."""
 
     version: int | None
     refused: str | None = None
