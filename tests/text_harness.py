@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
 from cepheid.app import cli
 from cepheid.errors import InputProblem
+from cepheid.events import Event
 from cepheid.io import files, merged
 from cepheid.io.files import FileSource
 from cepheid.io.formats.csv import csv_columns
+from cepheid.io.formats.text import TextTable
 from cepheid.io.inputs import DEFAULT_COLUMNS, Columns, Input
+from cepheid.io.refusals import rejects_of
 from cepheid.io.row_reader import Loaded, read_events
 from cepheid.io.source import Source
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_by_rows(file: Path, given_type: str | None, columns: Columns = DEFAULT_COLUMNS) -> Loaded | None:
@@ -27,6 +34,37 @@ def read_by_rows(file: Path, given_type: str | None, columns: Columns = DEFAULT_
         return read_events([Input(str(file), given_type)], columns)
     except InputProblem:
         return None
+
+
+def has_types(table: pa.Table, given_type: str | None) -> bool:
+    return given_type is None and "type" in table.column_names and not pa.types.is_null(table["type"].type)
+
+
+def rows_with_events(
+    file: Path, found: TextTable, given_type: str | None, columns: Columns, *, is_tabular: bool
+) -> tuple[Loaded, list[tuple[dict[str, Any], Event]]] | None:
+    """What the row reader makes of the file, and each row of the table with its event: the times, the types and the
+    rejects are the same. None if the rejects are left to the row reader."""
+    table, loaded = found.rows, read_by_rows(file, given_type, columns)
+    rejects = rejects_of(found, str(file), columns, given_type, is_tabular=is_tabular)
+    if rejects is None:
+        return None
+    assert loaded is not None and loaded.rejects == rejects
+    assert loaded.rows == len(loaded.events) + len(rejects) == table.num_rows + len(rejects)
+    is_timestamp = pa.types.is_timestamp(table["ts"].type)
+    assert loaded.is_timestamp == is_timestamp
+    rows: list[dict[str, Any]] = sorted(table.to_pylist(), key=lambda row: [row[name] for name in columns.times])
+    pairs = list(zip(rows, loaded.events, strict=True))
+    for row, event in pairs:
+        assert event.type == (given_type or (row["type"] if has_types(table, given_type) else ""))
+        if is_timestamp:
+            assert (row["ts"] - EPOCH) // timedelta(microseconds=1) == event.end
+            for name in columns.times:
+                row[name] = event.row[name]  # in another form than a large file shows
+        else:
+            assert row["ts"] == event.end
+            assert columns.start is None or row[columns.start] == event.start
+    return loaded, pairs
 
 
 def cepheid(*arguments: object) -> Result:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import csv
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from examples import examples
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from text_harness import read_by_rows
+from text_harness import rows_with_events
 
 from cepheid.io.formats.csv import csv_columns
 from cepheid.io.formats.text import TextTable
@@ -25,39 +22,18 @@ BOM = "\N{ZERO WIDTH NO-BREAK SPACE}"
 # --- the same as the row reader ---------------------------------------------------------------------------------------
 
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def rows_in_order(table: pa.Table, columns: Columns) -> list[dict[str, Any]]:
-    rows = table.to_pylist()
-    return sorted(rows, key=lambda row: [row[name] for name in columns.times])
-
-
 def require_same(file: Path, found: TextTable, given_type: str | None, columns: Columns = DEFAULT_COLUMNS) -> bool:
     """The table's rows are the events, with every value as it is; whole numbers may have become floats. The other rows
     are the rejects, with the same reasons; False if they are left to the row reader."""
-    table, loaded = found.rows, read_by_rows(file, given_type, columns)
-    rejects = rejects_of(found, str(file), columns, given_type, is_tabular=True)
-    if rejects is None:
+    read = rows_with_events(file, found, given_type, columns, is_tabular=True)
+    if read is None:
         return False
-    assert loaded is not None and loaded.rejects == rejects
-    assert loaded.rows == len(loaded.events) + len(rejects) == table.num_rows + len(rejects)
-    has_types = given_type is None and "type" in table.column_names and not pa.types.is_null(table["type"].type)
-    is_timestamp = pa.types.is_timestamp(table["ts"].type)
-    assert loaded.is_timestamp == is_timestamp
-    for row, event in zip(rows_in_order(table, columns), loaded.events, strict=True):
-        assert event.type == (given_type or (row["type"] if has_types else ""))
-        if is_timestamp:
-            assert (row["ts"] - EPOCH) // timedelta(microseconds=1) == event.end
-            for name in columns.times:
-                row[name] = event.row[name]  # in another form than a large file shows
-        else:
-            assert row["ts"] == event.end
-            assert columns.start is None or row[columns.start] == event.start
+    _, pairs = read
+    for row, event in pairs:
         # A column that events of one type lack is not in the event's row; the table has nulls there.
         assert all(row[name] is None for name in row.keys() - event.row.keys())
         shown = {name: row[name] for name in event.row}
-        assert shown == event.row and list(shown) == [name for name in table.column_names if name in event.row]
+        assert shown == event.row and list(shown) == [name for name in found.rows.column_names if name in event.row]
         for name, value in event.row.items():
             assert type(shown[name]) is type(value) or (type(shown[name]), type(value)) == (float, int)
             assert str(shown[name]) == str(value) or type(value) is int

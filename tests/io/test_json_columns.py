@@ -3,47 +3,29 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from examples import examples
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from text_harness import read_by_rows
+from text_harness import has_types, rows_with_events
 
 from cepheid.io.formats.jsonl import json_columns
 from cepheid.io.formats.text import TextTable
 from cepheid.io.inputs import DEFAULT_COLUMNS, Columns
-from cepheid.io.refusals import rejects_of
 
 # --- the same as the row reader ---------------------------------------------------------------------------------------
-
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def require_same(file: Path, found: TextTable, given_type: str | None, columns: Columns = DEFAULT_COLUMNS) -> bool:
     """The table's rows are the events, with every value as it is; whole numbers may have become floats. The other rows
     are the rejects, with the same reasons; False if they are left to the row reader."""
-    table, loaded = found.rows, read_by_rows(file, given_type, columns)
-    rejects = rejects_of(found, str(file), columns, given_type, is_tabular=False)
-    if rejects is None:
+    read = rows_with_events(file, found, given_type, columns, is_tabular=False)
+    if read is None:
         return False
-    assert loaded is not None and loaded.rejects == rejects
-    assert loaded.rows == len(loaded.events) + len(rejects) == table.num_rows + len(rejects)
-    has_types = given_type is None and "type" in table.column_names and not pa.types.is_null(table["type"].type)
-    is_timestamp = pa.types.is_timestamp(table["ts"].type)
-    assert loaded.is_timestamp == is_timestamp
-    rows: list[dict[str, Any]] = sorted(table.to_pylist(), key=lambda row: [row[name] for name in columns.times])
-    for row, event in zip(rows, loaded.events, strict=True):
-        assert event.type == (given_type or (row["type"] if has_types else ""))
-        if is_timestamp:
-            assert (row["ts"] - EPOCH) // timedelta(microseconds=1) == event.end
-            for name in columns.times:
-                row[name] = event.row[name]  # in another form than a large file shows
+    loaded, pairs = read
+    for row, event in pairs:
         if found.omits_nulls:
             row = {name: value for name, value in row.items() if value is not None}
         assert row == event.row
@@ -54,7 +36,7 @@ def require_same(file: Path, found: TextTable, given_type: str | None, columns: 
         for kind, attributes in loaded.schema.types.items():
             mine = [event for event in loaded.events if event.type == kind]
             full = [n for n in attributes if any(event.attributes[n] is not None for event in mine)]
-            assert full == list(attributes) or not has_types
+            assert full == list(attributes) or not has_types(found.rows, given_type)
     return True
 
 
