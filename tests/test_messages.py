@@ -272,7 +272,7 @@ SLIPS = {
     "EVENT SEQ(Shelf a; Exit b)": "write commas between the components",
     "PATTERN SEQ(Shelf a; Exit b) WHERE [k]": "write commas between the components",
     "EVENT SEQ(Shelf a, Exit b) WITHIN 00:05:00": "one number and one unit: WITHIN 5 minutes",
-    "EVENT SEQ(Shelf a, Exit b) WITHIN 1 hour 30 minutes": "65 minutes for 1 hour and 5",
+    "EVENT SEQ(Shelf a, Exit b) WITHIN 1 hour 30 minutes": "90 minutes for 1 hour and 30",
     "EVENT SEQ(Shelf a, Exit b) WITHIN 5 mins AND b.v > 3": "conditions in WHERE, which stands before WITHIN",
     "EVENT SEQ(Shelf a, Exit b) WHERE b.v > 10,5": "a decimal point",
     "EVENT SEQ(IN a, !(OUT o), IN b)": "a keyword is a name in backticks: `IN`",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -111,21 +112,43 @@ def _settled(event_class: EventClass, schema: Schema) -> EventClass:
     return replace(event_class, types=types, by_name=False)
 
 
+def _length(amount: str) -> str:
+    """What to write instead of a length of time without a value."""
+    if amount in UNIT_WORDS:
+        return f"write WITHIN 1 {amount}"
+    if re.fullmatch(r"P(?:\d+[YMWD])*(?:T(?:\d+[HMS])+)?", amount):
+        return "write a number and a unit: WITHIN 5 minutes for PT5M"
+    return f"write a number: WITHIN 5 minutes; or set the parameter: --param {amount}=..., params={{'{amount}': 5}}"
+
+
+def _no_value(node: ex.Param, query: Query) -> NameProblem:
+    """The error of a name that is nothing."""
+    name, first = node.name, next(iter(query.roles))
+    if name in query.roles:
+        length = f"; {name}.LEN is the number of its events" if query.roles[name].binds_many else ""
+        return NameProblem(
+            f"`{name}` is a variable, and a value is expected",
+            span=node.span,
+            expected=f"an attribute of it (`{name}.x`), another value, or a parameter",
+            hint=f"an attribute stands after a point: {name}.x{length}; a string is written in quotes: '{name}'",
+        )
+    return NameProblem(
+        f"`{name}` is neither a variable's attribute nor a parameter with a value",
+        span=node.span,
+        expected=f"an attribute (`{first}.{name}`), a value, or a parameter",
+        hint="the type of an event stands in the pattern, before its variable, as `login` in FROM login a, "
+        "SEQ(login a, pay b)"
+        if name.lower() in ("type", "event_type")
+        else f"a string is written in quotes: '{name}'; an attribute with its variable: {first}.{name}; "
+        f"a parameter is set: --param {name}=..., or params={{'{name}': ...}}",
+    )
+
+
 def _require_parameters(query: Query) -> None:
     expressions = [*query.where, *(column.expr for column in query.output or ())]
     for node in (node for e in expressions for node in ex.walk_reads(e)):
         if isinstance(node, ex.Param):
-            raise NameProblem(
-                f"`{node.name}` is neither a variable's attribute nor a parameter with a value",
-                span=node.span,
-                expected=f"an attribute (`{next(iter(query.roles))}.{node.name}`), a value, or a parameter",
-                hint="the type of an event stands in the pattern, before its variable, as `login` in FROM login a, "
-                "SEQ(login a, pay b)"
-                if node.name.lower() in ("type", "event_type")
-                else f"a string is written in quotes: '{node.name}'; an attribute with its variable: "
-                f"{next(iter(query.roles))}.{node.name}; a parameter is set: --param {node.name}=..., or "
-                f"params={{'{node.name}': ...}}",
-            )
+            raise _no_value(node, query)
     for item in [item for item in query.inputs if isinstance(item, DerivedStream)]:
         for column in item.columns:
             for node in (node for node in ex.walk(column.expr) if isinstance(node, ex.Param)):
@@ -147,9 +170,7 @@ def _require_parameters(query: Query) -> None:
                 f"the window's length `{window.amount}` has no value",
                 span=window.span,
                 expected="a number",
-                hint=f"write WITHIN 1 {window.amount}"
-                if window.amount in UNIT_WORDS
-                else f"set the parameter: --param {window.amount}=...",
+                hint=_length(window.amount),
             )
 
 

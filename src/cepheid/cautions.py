@@ -20,7 +20,7 @@ def warnings_for(query: Query, schema: Schema, clock: Clock) -> list[str]:
         if name not in schema.types and name not in declared
     ]
     empty = _empty_window(query) + _bare_windows(query, clock) + _bare_durations(query) + _constant_conditions(query)
-    empty += _partitions(query) + _float_differences(query) + _first_events(query)
+    empty += _partitions(query) + _float_differences(query) + _first_events(query) + _other_wildcards(query)
     if not schema.types:
         return empty
     return [*empty, *_lacking_attributes(query, schema), *_mistyped_classes(query, schema)] + [
@@ -145,6 +145,18 @@ def _first_events(query: Query) -> list[str]:
         if not any(node.var == var and node.at is At.FIRST for node in tested):
             twin = ex.to_text(test).replace(f"{var}[i]", f"{var}[1]")
             found.append(f"`{ex.to_text(test)}` holds from the second event on; for the first one too, add {twin}")
+    return found
+
+
+def _other_wildcards(query: Query) -> list[str]:
+    """Patterns of LIKE with the wildcards of file names or regular expressions, which are mere characters."""
+    found = []
+    for node in (node for test in query.where for node in ex.walk(test)):
+        if isinstance(node, ex.Like) and isinstance(node.pattern, Const) and isinstance(node.pattern.value, str):
+            pattern = node.pattern.value
+            if "*" in pattern and "%" not in pattern:
+                meant = pattern.replace(".*", "%").replace("*", "%").removeprefix("^").removesuffix("$")
+                found.append(f"`*` is a mere character in `{ex.to_text(node)}`; write LIKE '{meant}' for any text")
     return found
 
 

@@ -143,9 +143,12 @@ def _compared(expr: Expr) -> str | None:
 
 def _joined(expr: ex.And | ex.Or) -> str | None:
     """What to write instead of SQL's `||` between strings, which is OR."""
-    texts = ", ".join(to_text(item) for item in expr.items)
-    are_strings = isinstance(expr, ex.Or) and all(item.type.fits(STRING) for item in expr.items)
-    return f"strings are joined by concat({texts})" if are_strings else None
+    if not isinstance(expr, ex.Or) or not expr.items[0].type.fits(STRING) or expr.items[0].type.is_unknown:
+        return None
+    first, *others = expr.items
+    if all(item.type.fits(STRING) for item in others):
+        return f"strings are joined by concat({', '.join(to_text(item) for item in expr.items)})"
+    return f"compare it: {to_text(first)} = 'text'; strings are joined by concat(...), not by ||"
 
 
 def _require(expr: Expr, wanted: Type, why: str, hint: str | None = None) -> None:
@@ -222,6 +225,24 @@ _ELSEWHERE = {
     **dict.fromkeys(("now", "current_timestamp", "getdate"), "name a time: TIMESTAMP '2024-03-01 08:00:00'"),
     **dict.fromkeys(("lag", "lead", "previous"), "in SASE+, a[i-1].x is the value before a[i].x"),
     **dict.fromkeys(("isnull", "is_null"), "write x IS NULL"),
+    **dict.fromkeys(("mean", "average"), "write avg(a.x)"),
+    **dict.fromkeys(
+        ("median", "stddev", "std", "variance", "percentile", "quantile", "mode", "collect_list", "array_agg"),
+        "RETURN the closure, and compute it from the lists of the output: output='flat', or --output-shape flat",
+    ),
+    **dict.fromkeys(
+        ("regexp_like", "regexp_matches", "regexp", "rlike", "matches", "regex", "match", "like"),
+        "write a.x LIKE 'a%', or a.x CONTAINS 'a'",
+    ),
+    **dict.fromkeys(("startswith", "starts_with"), "write a.x LIKE 'text%'"),
+    **dict.fromkeys(("endswith", "ends_with"), "write a.x LIKE '%text'"),
+    **dict.fromkeys(("date_trunc", "trunc"), "compare the parts: date(a.ts) = date(b.ts) AND hour(a.ts) = hour(b.ts)"),
+    **dict.fromkeys(("to_timestamp", "strptime", "parse_date"), "write CAST(a.x AS timestamp)"),
+    **dict.fromkeys(("to_char", "strftime", "date_format"), "name the parts: year(a.ts), month(a.ts), hour(a.ts)"),
+    **dict.fromkeys(("weekday", "dow"), "write dayofweek(a.ts): 1 is Sunday"),
+    **dict.fromkeys(("int", "integer", "float", "double", "str", "string", "to_number"), "write CAST(a.x AS integer)"),
+    **dict.fromkeys(("power", "pow"), "write the product: a.x * a.x"),
+    **dict.fromkeys(("replace", "split", "regexp_replace"), "change the texts before, as a column of the events"),
     **dict.fromkeys(("mod",), "write x % 2"),
     **dict.fromkeys(("instr", "position", "strpos"), "write x CONTAINS 'text'"),
 }

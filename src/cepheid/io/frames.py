@@ -348,7 +348,11 @@ def _batches(item: Any, columns: Columns | None = None) -> Iterator[pa.RecordBat
         raise InputProblem(
             f"the iterator of events yields a {type(item).__name__}",
             expected="record batches",
-            hint="make a table of rows: pyarrow.Table.from_pylist(events)" if isinstance(item, dict) else None,
+            hint="make a table of rows: pyarrow.Table.from_pylist(events)"
+            if isinstance(item, dict)
+            else "pass the whole table: the condition [key] of a query divides its events"
+            if isinstance(item, tuple)
+            else None,
         )
     if columns is not None:
         table = _timed(table, columns)

@@ -79,6 +79,10 @@ _SLIPS = (
         r"write a type with other characters in backticks: `\1\2`",
     ),
     _slip(r"\bWITHIN\s+\0['\"](\d+\s*\w+)['\"]", r"write a length of time without quotes: WITHIN \1"),
+    _slip(
+        r"\bcomplex\s+(\w+)\s*\0(?:[:=]+\s*)?(seq|and|or)\b",
+        r"write `event` before the operator: complex \1 event \2(A, B; 10 min)",
+    ),
     _slip(r"\bcomplex\b.*,\s*\0(\d+(?:\s*\w+)?)\s*\)", r"write `;` before the window: seq(a, b; \1)"),
     _slip(
         r"\bcomplex\b.*\b(?:seq|and|or)\s*\(\s*\w+\s*\0;\s*[A-Za-z_]",
@@ -99,6 +103,7 @@ _SLIPS = (
     _slip(rf"\bFROM\b{_NOT_WHERE}\0(?:NOT\b|!)", r"an exception cancels what waits: FROM (A a; B b) \\ C c"),
     _slip(r"\bSELECT\b[^;]*\.\0\*", "write SELECT * for all events, or name the variables: SELECT a, b"),
     _slip(r"\bLIMIT\s+\d+\s+\0(\w+)", r"LIMIT stands last: \1 ... LIMIT 5"),
+    _slip(r"\bIS\s+NOT\s+\0['\"\w]", "write != 'text' for other values; IS NOT tests for NULL only: a.x IS NOT NULL"),
     _slip(r"\bIS\s+\0['\"\w]", "write = 'text' for a value; IS tests for NULL only: a.x IS NULL"),
     _slip(
         r"(?:skip_till|_contiguity)\w*\s*\([^)]*\)\s*\0(?!\{)[\[(\w]",
@@ -132,6 +137,7 @@ _SLIPS = (
     _slip(r"\0(?:RLIKE|ILIKE|REGEXP|SIMILAR|MATCHES|GLOB)\b", "write LIKE 'a%', CONTAINS 'a' or lower(a.x) LIKE 'a%'"),
     _slip(r"==\0=", "write ="),
     _slip(r"\bWITHIN\s+\d+\0:\d", "write one number and one unit: WITHIN 5 minutes for 00:05:00"),
+    _slip(r"(\w+(?:\.\w+)?)\s*\0::\s*(\w+)", r"write CAST(\1 AS \2)"),
     _slip(r"(\w+)\s*\0:\s*(\w+)", r"the type comes first, then the variable: \2 \1"),
     _slip(rf"{_IN_PATTERN}\0({_KEYWORDS})(?=\s+\w+\s*[),;]|[+*{{])", r"a keyword is a name in backticks: `\1`"),
     _slip(r"\b(?:EVENT|PATTERN)\s+[\w`]+(?:\s+\w+)?\s*\0,", "write a sequence in parentheses: SEQ(A a, B b)"),
@@ -160,7 +166,10 @@ _SLIPS = (
         r"write a sequence: EVENT SEQ(\1, \2), or in ZStream PATTERN \1; \2",
     ),
     _slip(r";\s*\0(?:WHERE|WITHIN|RETURN)\b", "write `;` only between two events"),
-    _slip(r"=\0>", "write >= for at least, <= for at most"),
+    _slip(r"=\0[<>]", "write >= for at least, <= for at most"),
+    _slip(r"\0[（），；［］｛｝＝＜＞]", "write it as a character of ASCII: ( ) , ; [ ] { } = < >"),
+    _slip(r";\s*\0;|\0;\s*(?:;|\Z)", "one `;` ends a query"),
+    _slip(r"\bFROM\s*\(?\s*\0FILTER\b", "FILTER stands in WHERE: FROM A a; B b WHERE FILTER(a.x = b.x)"),
     _slip(
         r"\bSEQ\s*\((?:[^()]*,)?\s*(\w+)\s*\0\|\s*(\w+)\s*(\w*)", r"write one event of several types as ANY(\1, \2) \3"
     ),
@@ -183,7 +192,7 @@ _SLIPS = (
     _slip(r"\0contains\s*\(", "write a.name LIKE '%text%'"),
     _slip(rf"\0{_UNITS}\s?\d+\s?{_UNITS}\b", "write one number and one unit: 90 minutes for 1h30m"),
     _slip(
-        rf"WITHIN\s+\d+\s*{_UNITS}\s*\0(?:and\s+\d|,|\d)", "write one number and one unit: 65 minutes for 1 hour and 5"
+        rf"WITHIN\s+\d+\s*{_UNITS}\s*\0(?:and\s+\d|,|\d)", "write one number and one unit: 90 minutes for 1 hour and 30"
     ),
     _slip(rf"WITHIN\s+\d+\s*{_UNITS}\s*\0(?:AND|OR)\b", "write conditions in WHERE, which stands before WITHIN"),
     _slip(r"WITHIN\s+\0-", "write a length of time greater than 0: WITHIN 1 hour"),
@@ -206,9 +215,11 @@ _SLIPS = (
     _slip(
         r"\bRETURN\b[^;]*?(\w+)\.(\w+)\s+\0(\w+)\s+AS\b", r"write a name with a blank in backticks: \1.`\2 \3` AS name"
     ),
+    _slip(r"\bRETURN\b[^;]*?(\w+\.\w+(?:\s+AS\s+\w+)?)\s+\0(\w+\.\w+)", r"write a comma between two columns: \1, \2"),
     _slip(r"\bRETURN\b[^;]*?(\w+\.\w+)\s+\0\w", r"write AS before the name of a column: \1 AS name"),
     _slip(r"\bAS\s+(\w+)\s+\0(\w+)\s*(?:[,;]|$)", r"write a name with a blank in backticks: AS `\1 \2`"),
     _slip(r"(\w+)\s*\0\[\s*['\"]([^'\"]+)['\"]", r"write an attribute after a point: \1.`\2`"),
+    _slip(r"\b(?:WHERE|RETURN)\b.*\w\s*\0\?", "write if(a.x > 1, 'yes', 'no'), or CASE WHEN a.x > 1 THEN 'yes' END"),
     _slip(r"\bWHERE\b.*\0~", "write LIKE 'a%', or CONTAINS 'a'"),
     _slip(r"\bBETWEEN\s+([^\s,]+)\s*\0,", r"write both bounds: BETWEEN \1 AND ..."),
     _slip(r"\bWHERE\b[^()]*\0,", "write AND between conditions"),
@@ -270,6 +281,8 @@ def hint_at(text: str, span: Span) -> str | None:
         slip = pattern.search(around)
         if slip is not None:
             return slip.expand(hint)
+    if word == ")" and skeleton(before).count("(") == skeleton(before).count(")"):
+        return "no parenthesis is open here: leave it out, or open one before"
     split = _SPLIT_NAME.search(before[-100:])
     if split is not None and _AT_WORD.fullmatch(text[span.start : span.end]) and word not in _CLAUSES:
         return f"write a name with a blank in backticks: {split[1]}.`{split[2]} {text[span.start : span.end]}`"

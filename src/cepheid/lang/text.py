@@ -130,6 +130,9 @@ def _end_of_string(text: str, start: int) -> int:
                 f"{what} is opened and never closed: {line}",
                 span=Span(start, start + 1),
                 expected=f"a closing {closing}",
+                hint=f"write a quote inside of a string twice: {quote}it{quote * 2}s{quote}"
+                if quote in "'\"" and quote in text[:start]
+                else None,
             )
         if quote in _DOUBLED and text.startswith(closing, close + 1):
             at = close + 2
