@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,7 +17,7 @@ from cepheid.io import files
 from cepheid.io.files import open_files
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.row_reader import read_events
-from cepheid.io.rows import ROW, TIME, TYPE, events_of
+from cepheid.io.rows import ROW, TIME, TYPE, RecentRows, events_of
 from cepheid.io.source import JSON, Source, TableSource, clock_of, schema_of
 from cepheid.types import STRING
 
@@ -118,3 +119,23 @@ def test_a_sample_is_the_first_events_in_time_order(tmp_path: Path) -> None:
     assert sample.column(TYPE).to_pylist() == ["B", "A"] and sample.column("x").to_pylist() == [2.5, None]
     taken = source.rows(["x"]).take(["x", TYPE], pa.array([3, 0]))
     assert taken.to_pylist() == [{"x": 1.0, TYPE: "A"}, {"x": 2.5, TYPE: "B"}]
+
+
+def test_recent_rows_are_in_few_batches_however_small_those_added_are() -> None:
+    rows, most = RecentRows(["v"]), 0
+    for start in range(0, 20_000, 20):
+        rows.add(
+            pa.record_batch(
+                {
+                    "v": pa.array(range(start, start + 20)),
+                    TYPE: pa.array(["A", str(start % 7)] * 10).dictionary_encode(),
+                    TIME: pa.array(range(start, start + 20)),
+                }
+            )
+        )
+        rows.forget(start - 9_000)
+        most = max(most, len(rows.batches))
+        at = pa.array([start + 3, max(start - 8_990, 0), start, max(start - 5_000, 0)])
+        assert rows.take(["v"], at).column("v").equals(at)
+        assert rows.ticks(np.asarray(at)).tolist() == at.to_pylist()
+    assert most < 30

@@ -95,6 +95,10 @@ class WholeTable(Rows):
         return rows.append_column(TYPE, self.types.take(positions)).select(list(names))
 
 
+_JOINED_ROWS, _JOINED_BYTES = 1 << 16, 1 << 26
+"""Larger batches of recent rows are not joined: they are few."""
+
+
 @dataclass(slots=True)
 class RecentRows(Rows):
     """The most recent rows of a stream: those that a later match may contain."""
@@ -107,6 +111,19 @@ class RecentRows(Rows):
     def add(self, batch: pa.RecordBatch) -> None:
         starts = [START] if START in batch.schema.names else []
         self.batches.append(batch.select([*self.names, TYPE, TIME, *starts]))
+        self._join_small()
+
+    def _join_small(self) -> None:
+        """Joins small batches, so that few are retained however the input is divided: finding rows takes a call for each
+        batch and column. A row is copied at most once for each doubling of its batch."""
+        while len(self.batches) > 1:
+            last, previous = self.batches[-1], self.batches[-2]
+            if previous.num_rows > 2 * last.num_rows or last.num_rows + previous.num_rows > _JOINED_ROWS:
+                return
+            if last.nbytes + previous.nbytes > _JOINED_BYTES:
+                return
+            self.batches.pop()
+            self.batches[-1] = one_batch(pa.Table.from_batches([previous, last]))
 
     def forget(self, before: int) -> None:
         """Events of one time are forgotten together, because equal ones are counted."""
