@@ -29,6 +29,7 @@ from cepheid.engine.prepare import Prepared, RunOptions, code_of, feeds_of, prep
 from cepheid.engine.query_text import declared_types, require_settled_classes
 from cepheid.engine.run import analyze, run, run_compressed, run_positions
 from cepheid.engine.shapes import EVENTS, FLAT, LONG, SHAPES, OutputOptions
+from cepheid.engine.text_order import order_cautions
 from cepheid.errors import (
     CepheidError,
     CepheidWarning,
@@ -196,7 +197,7 @@ def match(
             expected=f"one of {listing(SHAPES)}",
         )
     prepared = _prepared(query, parsed, opened.source, run_options)
-    _warn(prepared, unit_caution(opened.source, prepared.clock))
+    _warn(prepared, unit_caution(opened.source, prepared.clock), *order_cautions(prepared.written, opened.source))
     if (detected_at or match_id or id_column is not None) and output not in SHAPES:
         column = "detected_at" if detected_at else "match_id"
         raise NotAvailable(f"`{column}` of {output} matches", expected=f"one of the outputs {listing(SHAPES)}")
@@ -219,9 +220,9 @@ def match(
     return matches, pa.Table.from_batches([reject_rows([asdict(reject) for reject in opened.source.rejects()])])
 
 
-def _warn(prepared: Prepared, caution: str | None = None) -> None:
+def _warn(prepared: Prepared, *cautions: str | None) -> None:
     """Warns the caller of `match` of what is suspicious."""
-    for text in (*warnings_for(prepared.written, prepared.schema, prepared.clock), *([caution] if caution else [])):
+    for text in (*warnings_for(prepared.written, prepared.schema, prepared.clock), *filter(None, cautions)):
         warnings.warn(text, CepheidWarning, stacklevel=3)
 
 

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 from text_harness import cepheid
+from typer.testing import CliRunner
+
+from cepheid.app import cli
 
 
 @pytest.mark.parametrize(
@@ -22,3 +25,12 @@ def test_the_help_has_an_example_whose_options_exist(
     (example,) = re.findall(r"Example:\n\s+(cepheid .*)", found.stdout)
     done = cepheid(*shlex.split(example)[1:])
     assert done.exit_code == 2 and done.stderr.startswith("error: "), done.output
+
+
+def test_a_query_file_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "theft.sase").write_text("EVENT SEQ(A a, B b)")
+    (tmp_path / "events.csv").write_text("type,ts\n")
+    missing = CliRunner().invoke(cli.app, ["check", "--query-file", str(tmp_path / "theft.sas")])
+    assert missing.exit_code == 2 and "did you mean `theft.sase`?" in missing.stderr
+    events = CliRunner().invoke(cli.app, ["check", "--query-file", str(tmp_path / "events.csv")])
+    assert events.exit_code == 2 and "is a file of events by its name" in events.stderr and "--input" in events.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +10,11 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 import cepheid
-from cepheid.errors import InputProblem
+from cepheid.app.cli import app
+from cepheid.errors import CepheidWarning, InputProblem
 
 QUERY = "EVENT SEQ(A a, B b) WHERE [id]"
 ROWS = [
@@ -108,3 +111,51 @@ def test_a_single_input_with_options_has_rejects_too() -> None:
 def test_a_column_of_reasons_is_there_already() -> None:
     with pytest.raises(InputProblem, match="have a column `reject_reason`"):
         cepheid.match(QUERY, pd.DataFrame(ROWS).assign(reject_reason="x"), rejects=True)
+
+
+ORDERS = "EVENT SEQ(A a, B b) WHERE b.v > a.v"
+
+
+@pytest.mark.parametrize(
+    ("values", "hint"),
+    [
+        (("10,5", "2,5"), "declare how they are written: --decimal comma"),
+        (("1.234,50", "2,00"), "declare how they are written"),
+        (("10", "9"), r"write CAST\(a.v AS double\)"),
+        (("-1.5", None), r"write CAST\(a.v AS double\)"),
+    ],
+)
+@pytest.mark.parametrize("condition", ["b.v > a.v", "a.v <= b.v", "b.v > '0'"])
+def test_texts_that_are_ordered_like_numbers(values: tuple[str, str], hint: str, condition: str, tmp_path: Any) -> None:
+    events = pd.DataFrame({"type": ["A", "B"], "ts": [1, 2], "v": values})
+    query = f"EVENT SEQ(A a, B b) WHERE {condition}"
+    with pytest.warns(CepheidWarning, match=f"orders texts by their characters .*{hint}"):
+        cepheid.match(query, events)
+    if hint.startswith("declare"):
+        events.to_csv(tmp_path / "a.csv", sep=";", index=False)
+        with pytest.warns(CepheidWarning, match=f"orders texts by their characters .*{hint}"):
+            cepheid.match(query, str(tmp_path / "a.csv"))
+        found = CliRunner().invoke(app, ["run", query, "--input", str(tmp_path / "a.csv")])
+        assert "warning: " in found.stderr and "--decimal comma" in found.stderr
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            declared = ORDERS.replace(">", "<")
+            assert cepheid.match(declared, str(tmp_path / "a.csv"), decimal="comma").num_rows == 1
+
+
+@pytest.mark.parametrize("values", [("a", "b"), ("1", "x"), ("2024-03-01", "2024-03-02")])
+def test_texts_are_ordered_without_a_word(values: tuple[str, str]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cepheid.match(
+            "EVENT SEQ(A a, B b) WHERE b.v != a.v", pd.DataFrame({"type": ["A", "B"], "ts": [1, 2], "v": ["1", "2"]})
+        )
+        assert (
+            len(
+                cepheid.match(
+                    "EVENT SEQ(A a, B b) WHERE b.v >= a.v OR a.v > ''",
+                    pd.DataFrame({"type": ["A", "B"], "ts": [1, 2], "v": values}),
+                )
+            )
+            == 1
+        )

@@ -21,6 +21,7 @@ from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, prepar
 from cepheid.engine.query_text import QueryText, declared_types
 from cepheid.engine.run import Result, analyze, run
 from cepheid.engine.shapes import EVENTS, EVENTS_ONLY, OutputOptions
+from cepheid.engine.text_order import order_cautions
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.io.formats import expand, unknown_files
 from cepheid.io.inputs import Columns, Input
@@ -87,6 +88,7 @@ class FileRun:
     @property
     def warnings(self) -> list[str]:
         found = warnings_for(self.prepared.written, self.prepared.schema, self.prepared.clock)
+        found += order_cautions(self.prepared.written, self.source)
         return [f"warning: {text}" for text in found]
 
     def write(self, file: IO[bytes], format: str, progress: Progress = ignore) -> int:

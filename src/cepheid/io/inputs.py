@@ -129,6 +129,7 @@ _OPTIONS: Mapping[str, str] = {
     "start": "start_column",
     "unit": "time_unit",
     "sep": "delimiter",
+    "delimiter": "delimiter",
     "format": "format",
     "time-format": "time_format",
     "decimal": "decimal",
@@ -137,7 +138,7 @@ _OPTIONS: Mapping[str, str] = {
     "zone": "zone",
 }
 """The options of an input on the command line, each with its field."""
-INPUT_OPTIONS = ", ".join(_OPTIONS)
+INPUT_OPTIONS = ", ".join(name for name in _OPTIONS if name != "delimiter")
 _CHARACTERS = {
     "\\t": "\t",
     "tab": "\t",
@@ -200,7 +201,8 @@ class Input(TextOptions):
                 raise InputProblem(
                     f"`{shown(name)}` is not an option of an input",
                     expected=f"one of {listing(_OPTIONS)}: logins.csv,type=Login,time=ts,unit=s",
-                    hint=did_you_mean(name, _OPTIONS) or "the columns of events are named in the query",
+                    hint=did_you_mean("sep" if name.lower().startswith("sep") else name, _OPTIONS)
+                    or "the columns of events are named in the query",
                 )
             if not value or field in values:
                 what = "has no value" if not value else "is given twice"

@@ -15,8 +15,8 @@ import typer
 
 from cepheid.engine.query_text import QueryText
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
-from cepheid.io.formats import NAMES
-from cepheid.io.inputs import INPUT_OPTIONS, Columns, TextOptions, exists
+from cepheid.io.formats import NAMES, known_format
+from cepheid.io.inputs import INPUT_OPTIONS, Columns, TextOptions, exists, neighbours
 from cepheid.lang import DIALECTS
 from cepheid.limits import LIMITS
 
@@ -271,6 +271,11 @@ _PATH = re.compile(r"\S*(?:\.\w+|[/\\]\S*)")
 
 
 def read_query(path: str, dialect: str) -> QueryText:
+    if path != STANDARD and known_format(Path(path)) is not None:
+        raise InputProblem(
+            f"`{shown(path, 200)}` is a file of events by its name, not of a query",
+            hint=f"name it with --input {shown(path)}",
+        )
     try:
         content = sys.stdin.buffer.read() if path == STANDARD else Path(path).read_bytes()
         return QueryText(content.decode("utf-8-sig"), "stdin" if path == STANDARD else path, dialect)
@@ -278,4 +283,8 @@ def read_query(path: str, dialect: str) -> QueryText:
         raise InputProblem(f"`{shown(path, 200)}` is not UTF-8 text (byte {problem.start})") from problem
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
-        raise InputProblem(f"cannot read the query file `{shown(path, 200)}`: {reason}") from problem
+        is_missing = isinstance(problem, FileNotFoundError)
+        raise InputProblem(
+            f"cannot read the query file `{shown(path, 200)}`: {reason}",
+            hint=did_you_mean(Path(path).name, neighbours(path)) if is_missing else None,
+        ) from problem
