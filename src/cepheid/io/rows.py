@@ -114,8 +114,8 @@ class RecentRows(Rows):
         self._join_small()
 
     def _join_small(self) -> None:
-        """Joins small batches, so that few are retained however the input is divided: finding rows takes a call for each
-        batch and column. A row is copied at most once for each doubling of its batch."""
+        """Joins small batches, so that few are retained however the input is divided: finding rows takes a call for
+        each batch and column. A row is copied at most once for each doubling of its batch."""
         while len(self.batches) > 1:
             last, previous = self.batches[-1], self.batches[-2]
             if previous.num_rows > 2 * last.num_rows or last.num_rows + previous.num_rows > _JOINED_ROWS:
