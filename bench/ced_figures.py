@@ -25,8 +25,9 @@ from cepheid.acquire.models import Poisson
 from cepheid.acquire.plans import Plan
 from cepheid.acquire.search import SearchOptions
 from cepheid.acquire.tree import EventTree
-from cepheid.detection.acquisition import Acquisition, Program, bound_tree
+from cepheid.detection.acquisition import Acquisition
 from cepheid.detection.partials import Asked
+from cepheid.detection.program import Program, bound_tree
 from cepheid.detection.replay import replay
 from cepheid.engine.prepare import Prepared, RunOptions
 from cepheid.engine.run import run_positions
@@ -90,18 +91,7 @@ class Event:
 
     def fetched(self, plan: Plan, streams: Mapping[str, np.ndarray]) -> tuple[int, int]:
         """The matches that a plan finds, and the events that it fetches."""
-        ran = self.ran(plan, streams)
-        return (0, 0) if ran is None else (ran[0], ran[1].counts.events)
-
-    def ran(self, plan: Plan, streams: Mapping[str, np.ndarray]) -> tuple[int, Acquisition] | None:
-        """The matches that a plan finds, and how it ended; None if a type did not occur."""
-        logs = {name: EventLog.of(name, table_of({name: times}), DEFAULT_COLUMNS) for name, times in streams.items()}
-        sources = {name: (name,) for name, log in logs.items() if log.streams}
-        if len(sources) < len(self.rates):
-            return None
-        program = Program.of(self.prepared, self.tree, plan, self.asked, sources, RunOptions())
-        running = Acquisition(program)
-        return int(replay(running, logs).num_rows), running
+        return fetched([(self, plan)], streams)
 
     def least(self, streams: Mapping[str, np.ndarray]) -> int:
         """The events that take part in matches: no plan can do with fewer."""
@@ -109,6 +99,24 @@ class Event:
         result = run_positions(self.prepared, self.asked.table(table))
         found = [np.asarray(column.drop_null()) for batch in result.batches for column in batch.columns]
         return len(np.unique(np.concatenate([np.empty(0, np.int64), *found])))
+
+
+def fetched(planned: Sequence[tuple[Event, Plan]], streams: Mapping[str, np.ndarray]) -> tuple[int, int]:
+    """The matches that plans find together, and the events that they fetch."""
+    found = ran(planned, streams)
+    return (0, 0) if found is None else (found[0], found[1].counts.events)
+
+
+def ran(planned: Sequence[tuple[Event, Plan]], streams: Mapping[str, np.ndarray]) -> tuple[int, Acquisition] | None:
+    """The matches that plans find together, and how they ended; None if a type did not occur."""
+    logs = {name: EventLog.of(name, table_of({name: times}), DEFAULT_COLUMNS) for name, times in streams.items()}
+    sources = {name: (name,) for name, log in logs.items() if log.streams}
+    if any(name not in sources for event, _ in planned for name in event.rates):
+        return None
+    running = Acquisition(
+        [Program.of(event.prepared, event.tree, plan, event.asked, sources, RunOptions()) for event, plan in planned]
+    )
+    return sum(matches.num_rows for matches in replay(running, logs)), running
 
 
 def table_of(streams: Mapping[str, np.ndarray]) -> pa.Table:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from bench.ced_figures import SKEW, UNIT, Event, binary, random_event, table_of, zipf
+from bench.ced_figures import SKEW, UNIT, Event, binary, ran, random_event, table_of, zipf
 from bench.ced_sharing import Pair
 from bench.flight_servers import served
 from bench.measure import Outcome, Sample
@@ -23,7 +23,8 @@ from bench.report import Benchmark, Column, Report
 from cepheid.acquire.plans import Plan
 from cepheid.acquire.search import SearchOptions
 from cepheid.api import detection
-from cepheid.detection.acquisition import Program
+from cepheid.detection.program import Program
+from cepheid.detection.run import Running
 from cepheid.io.inputs import DEFAULT_COLUMNS
 
 EVENTS = 2_000
@@ -76,9 +77,10 @@ def over_flight(point: Point, table: pa.Table, directory: Path) -> tuple[int, Co
     query = f"complex Q event {point.event.text}"
     with served(directory, {"log": table}) as servers:
         found = detection(query, servers.path, DEFAULT_COLUMNS, adapt_every=None, timeout=120)
-        known = found.program
+        part = found.only
+        known = part.program
         program = Program.of(known.prepared, known.tree, point.plan, known.asked, known.sources, found.run_options)
-        running = replace(found, program=program).run()
+        running = Running(replace(found, parts=(replace(part, program=program),)))
         matches = sum(part.num_rows for part in running.matches())
         if running.gaps:
             raise AssertionError(f"gaps at figure {point.figure}: {running.gaps}")
@@ -89,10 +91,10 @@ def over_flight(point: Point, table: pa.Table, directory: Path) -> tuple[int, Co
 def compared(number: int, point: Point, quick: bool) -> list[Sample]:
     streams = point.event.streams(number, 250 if quick else EVENTS)
     count = sum(len(times) for times in streams.values())
-    ran = point.event.ran(point.plan, streams)
-    if ran is None:
+    replayed = ran([(point.event, point.plan)], streams)
+    if replayed is None:
         raise AssertionError(f"a type does not occur at figure {point.figure}")
-    matches, memory = ran
+    matches, memory = replayed
     began = time.process_time()
     with tempfile.TemporaryDirectory(prefix="cepheid-") as directory:
         found, received, sent = over_flight(point, table_of(streams), Path(directory))

@@ -28,6 +28,7 @@ from cepheid.acquire.plans import plan_text
 from cepheid.acquire.search import Search, SearchOptions
 from cepheid.api import detection
 from cepheid.detection.flight_server import FlightLog, ServerOptions
+from cepheid.detection.run import Running
 from cepheid.io.growing_log import GrowingLog
 from cepheid.io.inputs import DEFAULT_COLUMNS
 
@@ -95,8 +96,8 @@ def live(delay: float) -> Iterator[Live]:
 def latencies(plan: str, delay: float, rounds: int) -> tuple[list[float], float]:
     """Seconds from the last event of each match to its output, and the bound of the model."""
     with live(delay) as sources:
-        running = detection(QUERY, sources.path, DEFAULT_COLUMNS, plan=plan, adapt_every=None, timeout=5.0).run()
-        latency = running.detection.choice.chosen.latency / 1e6
+        running = Running(detection(QUERY, sources.path, DEFAULT_COLUMNS, plan=plan, adapt_every=None, timeout=5.0))
+        latency = running.detection.only.choice.chosen.latency / 1e6
 
         def feed() -> None:
             time.sleep(1.2 + 6 * delay)  # the window of the past, and the first answers

@@ -24,6 +24,7 @@ from cepheid.acquire.models import Poisson
 from cepheid.acquire.search import Search, SearchOptions
 from cepheid.acquire.tree import Kind, Operator, Primitive
 from cepheid.api import detection
+from cepheid.detection.run import Running
 from cepheid.io.inputs import DEFAULT_COLUMNS
 
 _LENGTH = 2_000_000
@@ -83,10 +84,10 @@ def observed(data: str, steps: int, load: float, count: int, seed: int) -> Obser
     total = sum(table.num_rows for table in tables.values())
     query = f"complex Q event and({', '.join(types)}; {max(int(load / unit), 1)})"
     found = detection(query, tables, DEFAULT_COLUMNS, plan=_plan(types, steps), adapt_every=None)
-    running = found.run()
+    running = Running(found)
     matches = sum(part.num_rows for part in running.matches())
-    rate = sum(stream.model.rate for stream in found.costs.streams.values())
-    return Observed(total, matches, running.counts.events / total, found.choice.chosen.cost / rate)
+    rate = sum(stream.model.rate for stream in found.only.costs.streams.values())
+    return Observed(total, matches, running.counts.events / total, found.only.choice.chosen.cost / rate)
 
 
 def sampled(data: str, steps: int, load: float, count: int, streams: tuple[int, int]) -> Sample:

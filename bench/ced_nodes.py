@@ -25,6 +25,7 @@ from bench.measure import Outcome, Sample
 from bench.report import Benchmark, Column, Report
 from cepheid.acquire.plans import plan_text
 from cepheid.api import detection
+from cepheid.detection.run import Running
 from cepheid.io.inputs import DEFAULT_COLUMNS
 
 NODES, SERVERS = 49, 7
@@ -209,7 +210,7 @@ def run(setting: Setting) -> list[Sample]:
             for variant, plan in ((PUSH, "push"), (PLAN, None)):
                 began = time.process_time()
                 chosen = detection(query, servers.path, DEFAULT_COLUMNS, plan=plan, adapt_every=None, timeout=120)
-                running = chosen.run()
+                running = Running(chosen)
                 matches = pa.concat_tables([running.schema.empty_table(), *running.matches()])
                 if running.gaps:
                     raise AssertionError(f"gaps at {point}: {running.gaps}")
@@ -221,7 +222,13 @@ def run(setting: Setting) -> list[Sample]:
                     "requests": float(requests),
                     "network": (running.counts.events + requests) * PACKET / 1e6,
                 }
-                print(point, variant, plan_text(chosen.program.tree.root, chosen.program.plan), counted, flush=True)
+                print(
+                    point,
+                    variant,
+                    plan_text(chosen.only.program.tree.root, chosen.only.program.plan),
+                    counted,
+                    flush=True,
+                )
                 spent = max(time.process_time() - began, 1e-9)
                 samples.append(Sample(point, variant, total, Outcome(matches.num_rows, 0, counted), spent, spent))
             if found[0] != found[1]:

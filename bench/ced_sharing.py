@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.ced_figures import UNIT, Event, measured, share_report
+from bench.ced_figures import UNIT, Event, fetched, measured, share_report
 from bench.report import Benchmark, Report
 from cepheid.acquire.choice import choose
 from cepheid.acquire.cost import CoverageModel
 from cepheid.acquire.plans import Plan
 from cepheid.acquire.search import SearchOptions
-from cepheid.acquire.sharing import plan_together, total_cost
+from cepheid.acquire.sharing import Member, plan_together, total_cost
 
 OWN = 0.4
 """The rate of each event that is not common, per window."""
@@ -54,26 +54,18 @@ class Pair:
     def plans(self) -> dict[str, Plans]:
         costs, roots = self._model(), {name: event.tree.root for name, event in self.events.items()}
         apart = {name: choose(root, costs, _DP).chosen.plan for name, root in roots.items()}
-        return {"apart": apart, "together": plan_together(roots, costs, _DP).plans}
+        return {"apart": apart, "together": plan_together(self._members(), _DP).plans}
+
+    def _members(self) -> dict[str, Member]:
+        return {name: Member(event.tree.root, self._model()) for name, event in self.events.items()}
 
     def expected(self, plans: Plans) -> float:
-        costs = self._model()
-        shares = {name: costs.by_stream(event.tree.root, plans[name]) for name, event in self.events.items()}
-        return total_cost(costs, shares)
+        members = self._members()
+        return total_cost(members, {name: member.fetched(plans[name]) for name, member in members.items()})
 
     def fetched(self, plans: Plans, streams: Mapping[str, np.ndarray]) -> tuple[int, int]:
-        """The matches of both, and the events that either asks for."""
-        matches, count = 0, 0
-        runs = [event.ran(plans[name], streams) for name, event in self.events.items()]
-        for found in runs:
-            matches += 0 if found is None else found[0]
-        for name, times in streams.items():
-            held = np.zeros(len(times), bool)
-            for found in runs:
-                if found is not None and (name, name) in found[1].channels:
-                    held |= found[1].channels[name, name].covered.holds(times)
-            count += int(held.sum())
-        return matches, count
+        """The matches of both, and the events that they fetch."""
+        return fetched([(event, plans[name]) for name, event in self.events.items()], streams)
 
     def least(self, streams: Mapping[str, np.ndarray]) -> int:
         """At least what the event with more events in matches needs."""

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 import cepheid
 from cepheid.acquire.plans import Plan
 from cepheid.acquire.tree import EventTree
-from cepheid.detection.acquisition import UNCERTAIN, Program, bound_tree
+from cepheid.detection.detector import UNCERTAIN
 from cepheid.detection.partials import Asked
+from cepheid.detection.program import Program, bound_tree
 from cepheid.engine.prepare import Prepared, RunOptions
 from cepheid.io.event_log import EventLog
 from cepheid.io.inputs import Columns

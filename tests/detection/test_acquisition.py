@@ -13,8 +13,10 @@ import cepheid
 from cepheid.acquire.plans import all_plans, is_naive, naive, plan_text
 from cepheid.acquire.requests import Request
 from cepheid.api import detection
-from cepheid.detection.acquisition import UNCERTAIN, Acquisition
+from cepheid.detection.acquisition import Acquisition
+from cepheid.detection.detector import UNCERTAIN
 from cepheid.detection.replay import replay
+from cepheid.detection.run import Running
 from cepheid.detection.simulation import Network, Simulation
 from cepheid.errors import InputProblem, NotAvailable
 from cepheid.io.flight_messages import answer_of
@@ -36,8 +38,8 @@ def test_every_plan_gives_the_matches_of_the_oracle(seed: int) -> None:
     chosen = plans if len(plans) <= 5 else rng.sample(plans, 5)
     for plan in chosen:
         logs = world.logs()
-        running = Acquisition(world.program(plan, logs))
-        assert rows(replay(running, logs)) == expected, (world.text, plan_text(world.tree.root, plan))
+        running = Acquisition([world.program(plan, logs)])
+        assert rows(*replay(running, logs)) == expected, (world.text, plan_text(world.tree.root, plan))
         assert running.counts.repeated == 0
         assert running.counts.events == sum(log.sent.events for log in logs.values())
         assert running.counts.bytes == sum(log.sent.bytes for log in logs.values())
@@ -54,14 +56,14 @@ def test_every_plan_of_counts_and_of_keys_finds_what_the_oracle_finds(number: in
     expected = world.expected()
     for plan in all_plans(world.tree.root):
         logs = world.logs()
-        running = Acquisition(world.program(plan, logs))
-        assert rows(replay(running, logs)) == expected, (world.text, plan_text(world.tree.root, plan))
+        running = Acquisition([world.program(plan, logs)])
+        assert rows(*replay(running, logs)) == expected, (world.text, plan_text(world.tree.root, plan))
         assert running.counts.repeated == 0
         logs = world.logs()
         simulation = Simulation(
-            world.program(plan, logs), logs, Network(0, 9, 0.1, 0.1), number, 9, (rng.randint(5, 90),)
+            [world.program(plan, logs)], logs, Network(0, 9, 0.1, 0.1), number, 9, (rng.randint(5, 90),)
         )
-        assert rows(simulation.run()) == expected, (world.text, plan_text(world.tree.root, plan))
+        assert rows(*simulation.run()) == expected, (world.text, plan_text(world.tree.root, plan))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -71,8 +73,8 @@ def test_delays_losses_and_restarts_change_no_match(seed: int) -> None:
     logs = world.logs()
     network = Network(0, rng.choice((0, 3, 15)), rng.choice((0.0, 0.2)), rng.choice((0.0, 0.2)))
     restarts = tuple(rng.randint(0, 130) for _ in range(rng.choice((0, 2))))
-    simulation = Simulation(world.program(plan, logs), logs, network, seed, beat=9, restarts=restarts)
-    found = rows(simulation.run())
+    simulation = Simulation([world.program(plan, logs)], logs, network, seed, beat=9, restarts=restarts)
+    found = rows(*simulation.run())
     assert found == world.expected(), (world.text, plan_text(world.tree.root, plan), network, restarts)
     assert simulation.gaps == []
     if network.loss == network.repeats == 0 and not restarts:
@@ -86,12 +88,12 @@ def test_a_change_of_the_plan_loses_and_repeats_no_match(seed: int) -> None:
     plans, logs = list(all_plans(world.tree.root)), world.logs()
     first, *others = (rng.choice(plans) for _ in range(4))
     network = Network(0, rng.choice((0, 3, 15)), rng.choice((0.0, 0.2)), 0.0)
-    switches = tuple((rng.randint(0, 130), world.program(plan, logs)) for plan in others)
+    switches = tuple((rng.randint(0, 130), [world.program(plan, logs)]) for plan in others)
     restarts = tuple(rng.randint(0, 130) for _ in range(rng.choice((0, 1))))
     simulation = Simulation(
-        world.program(first, logs), logs, network, seed, beat=9, restarts=restarts, switches=switches
+        [world.program(first, logs)], logs, network, seed, beat=9, restarts=restarts, switches=switches
     )
-    assert rows(simulation.run()) == world.expected(), (world.text, seed)
+    assert rows(*simulation.run()) == world.expected(), (world.text, seed)
     assert simulation.gaps == []
 
 
@@ -102,11 +104,11 @@ def test_the_events_behind_the_frontier_pass_in_order_and_have_all_matches(seed:
     plans, logs = list(all_plans(world.tree.root)), world.logs()
     network = Network(0, rng.choice((0, 3, 15)), rng.choice((0.0, 0.2)), rng.choice((0.0, 0.2)))
     restarts = tuple(rng.randint(0, 130) for _ in range(rng.choice((0, 2))))
-    switches = tuple((rng.randint(0, 130), world.program(rng.choice(plans), logs)) for _ in range(rng.choice((0, 1))))
+    switches = tuple((rng.randint(0, 130), [world.program(rng.choice(plans), logs)]) for _ in range(rng.choice((0, 1))))
     simulation = Simulation(
-        world.program(rng.choice(plans), logs), logs, network, seed, 9, restarts, switches, passes=True
+        [world.program(rng.choice(plans), logs)], logs, network, seed, 9, restarts, switches, passes=True
     )
-    assert simulation.run().num_rows == 0
+    assert simulation.run()[0].num_rows == 0
     assert simulation.acquisition.passing is not None
     found = [table.sort_by("ts") for table in simulation.acquisition.passing.events]
     times = [time for table in found for time in table["ts"].to_pylist()]
@@ -121,10 +123,10 @@ def test_a_match_is_output_when_its_events_are_known() -> None:
     world = World.of("complex Q on A as a, B as b, C as c event and(a, b, c; 50)", table)
     (plan,) = [p for p in all_plans(world.tree.root) if plan_text(world.tree.root, p) == "a → b → c"]
     logs = world.logs()
-    simulation = Simulation(world.program(plan, logs), logs, Network(2, 2), beat=5)
+    simulation = Simulation([world.program(plan, logs)], logs, Network(2, 2), beat=5)
     simulation.run()
     delays = [
-        detected.now - end for detected in simulation.detected for end in detected.matches["match_end"].to_pylist()
+        detected.now - end for detected in simulation.detected for end in detected.matches[0]["match_end"].to_pylist()
     ]
     assert len(delays) > 20
     assert max(delays) <= 2 + 2 * 2 + 2 * 2
@@ -135,9 +137,9 @@ def test_known_events_are_forgotten_behind_the_frontier() -> None:
     world = World.of("complex Q on A as a, B as b event seq(a, b; 20)", table)
     for plan in all_plans(world.tree.root):
         logs = world.logs()
-        simulation = Simulation(world.program(plan, logs), logs, Network(0, 3), beat=50)
-        assert rows(simulation.run()) == world.expected()
-        assert sum(batch.num_rows for kept in simulation.acquisition.known.values() for batch in kept) < 40
+        simulation = Simulation([world.program(plan, logs)], logs, Network(0, 3), beat=50)
+        assert rows(*simulation.run()) == world.expected()
+        assert sum(batch.num_rows for kept in simulation.acquisition.channels.values() for batch in kept.events) < 40
 
 
 def test_rare_events_first_move_few_events() -> None:
@@ -151,7 +153,7 @@ def test_rare_events_first_move_few_events() -> None:
     counts = {}
     for plan in all_plans(world.tree.root):
         logs = world.logs()
-        running = Acquisition(world.program(plan, logs))
+        running = Acquisition([world.program(plan, logs)])
         replay(running, logs)
         counts[plan_text(world.tree.root, plan)] = running.counts.events
     assert counts["a, b"] == 8_040
@@ -171,16 +173,16 @@ def test_pulls_have_the_keys_of_what_is_known() -> None:
         world = World.of(f"complex Q on A as a, B as b event and(a, b; 500) {where}", table)
         (plan,) = [p for p in all_plans(world.tree.root) if plan_text(world.tree.root, p) == "a → b"]
         logs = world.logs()
-        running = Acquisition(world.program(plan, logs))
-        assert rows(replay(running, logs)) == rows(cepheid.match(world.text, table))
+        running = Acquisition([world.program(plan, logs)])
+        assert rows(*replay(running, logs)) == rows(cepheid.match(world.text, table))
         assert running.counts.repeated == 0
         moved[where] = running.counts.events, running.counts.requests
     chosen = detection(
         "complex Q on A as a, B as b event and(a, b; 500) where a.id = b.id", {"all": table}, DEFAULT_COLUMNS
     )
     (by_key, requests), (all_events, others) = moved.values()
-    modelled = chosen.choice.chosen.cost * 100_000
-    assert plan_text(chosen.program.tree.root, chosen.program.plan) == "a → b"
+    modelled = chosen.only.choice.chosen.cost * 100_000
+    assert plan_text(chosen.only.program.tree.root, chosen.only.program.plan) == "a → b"
     assert abs(modelled - by_key) < 0.15 * by_key
     assert by_key < 0.1 * all_events
     assert requests <= 2 * others + 80
@@ -198,19 +200,19 @@ def test_a_source_that_never_answers_is_a_gap_and_its_matches_are_marked() -> No
     world = negated_world()
     plan = next(p for p in all_plans(world.tree.root) if plan_text(world.tree.root, p) == "a → c → !b")
     logs = world.logs()
-    running = Acquisition(world.program(plan, logs))
+    running = Acquisition([world.program(plan, logs)])
     result, found = running.start(), []
     while result.requests:
         answered = [r for r in result.requests if (r.source, r.stream) != ("left", "B")]
         silent = [r for r in result.requests if (r.source, r.stream) == ("left", "B")]
         result = running.receive([logs[r.source].answer(r, r.begin) for r in answered])
-        found.append(result.matches)
+        found += result.matches
         for request in silent:
             given_up = running.give_up(request, "no answer")
             assert [(gap.source, gap.stream, gap.reason) for gap in given_up.gaps] == [("left", "B", "no answer")]
             assert (given_up.gaps[0].begin, given_up.gaps[0].end) == (request.begin, request.end)
             result.requests.extend(given_up.requests)
-            found.append(given_up.matches)
+            found += given_up.matches
     matches = [row for table in found for row in table.to_pylist()]
     assert len(matches) >= len(world.expected())
     assert all(row[UNCERTAIN] for row in matches)
@@ -220,19 +222,19 @@ def test_silence_is_not_absence() -> None:
     world = negated_world()
     plan = next(p for p in all_plans(world.tree.root) if plan_text(world.tree.root, p) == "a → c → !b")
     logs = world.logs()
-    running = Acquisition(world.program(plan, logs))
+    running = Acquisition([world.program(plan, logs)])
     result = running.start()
     for _ in range(3):
         asked = [r for r in result.requests if r.stream != "B"]
         result = running.receive([logs[r.source].answer(r, r.begin) for r in asked])
-        assert result.matches.num_rows == 0
+        assert result.matches[0].num_rows == 0
 
 
 def test_what_a_source_has_dropped_is_a_gap() -> None:
     world = World.of("complex Q on A as a, B as b event seq(a, b; 20)", drawn_table(random.Random(2), 60, 200))
     plan = next(p for p in all_plans(world.tree.root) if plan_text(world.tree.root, p) == "b → a")
     logs = world.logs(retention=3)
-    simulation = Simulation(world.program(plan, logs), logs, Network(4, 4), beat=5)
+    simulation = Simulation([world.program(plan, logs)], logs, Network(4, 4), beat=5)
     simulation.run()
     assert {gap.stream for gap in simulation.gaps} == {"A"}
     assert {gap.reason for gap in simulation.gaps} == {"the source has dropped these events"}
@@ -241,7 +243,7 @@ def test_what_a_source_has_dropped_is_a_gap() -> None:
 def test_an_answer_that_does_not_fit_is_refused() -> None:
     world = negated_world()
     logs = world.logs()
-    running = Acquisition(world.program(naive(world.tree.root), logs))
+    running = Acquisition([world.program(naive(world.tree.root), logs)])
     request = running.start().requests[0]
     answer = logs[request.source].answer(request, request.begin)
     wrong = (
@@ -252,7 +254,7 @@ def test_an_answer_that_does_not_fit_is_refused() -> None:
         (replace(answer, events=pa.record_batch({"type": ["A"], "ts": ["x"], "id": [1]})), "Failed to parse"),
     )
     for number, (garbage, reason) in enumerate(wrong, 1):
-        assert running.receive([garbage]).matches.num_rows == 0
+        assert running.receive([garbage]).matches[0].num_rows == 0
         assert reason in running.refused[garbage.source, garbage.stream]
         assert running.unanswered(request)
         assert running.counts.refused == number
@@ -277,9 +279,9 @@ def test_an_identity_over_all_time_has_no_plan() -> None:
 
 
 def test_a_type_without_a_source_is_refused() -> None:
-    world = negated_world()
-    with pytest.raises(InputProblem, match="no source has events of type `A`, `B`, `C`"):
-        world.program(naive(world.tree.root), {})
+    table = negated_world().table.filter(pa.compute.equal(negated_world().table["type"], "A"))
+    with pytest.raises(InputProblem, match="no source has events of type `B`, `C`"):
+        detection("complex Q on A as a, B as b, C as c event seq(a, b, c; 20)", {"only": table}, DEFAULT_COLUMNS)
 
 
 # --- measured and modelled --------------------------------------------------------------------------------------------
@@ -299,11 +301,11 @@ def fetched(text: str, streams: dict[str, list[int]], plan_name: str) -> tuple[f
     drawn_rows = sorted((time, kind) for kind, times in streams.items() for time in times)
     table = pa.table({"type": [r[1] for r in drawn_rows], "ts": [r[0] for r in drawn_rows]})
     found = detection(text, {"all": table}, DEFAULT_COLUMNS, plan=plan_name)
-    running = found.run()
+    running = Running(found)
     for _ in running.matches():
         """Only the counts are read."""
-    rate = sum(found.costs.streams[kind].model.rate for kind in streams)
-    return running.counts.events / len(drawn_rows), found.choice.chosen.cost / rate
+    rate = sum(found.only.costs.streams[kind].model.rate for kind in streams)
+    return running.counts.events / len(drawn_rows), found.only.choice.chosen.cost / rate
 
 
 LOADS = [pytest.param(load, marks=[pytest.mark.slow] if load in (0.1, 10.0) else []) for load in (0.01, 0.1, 1.0, 10.0)]

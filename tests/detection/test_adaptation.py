@@ -13,6 +13,7 @@ from cepheid.acquire.cost import StreamModel
 from cepheid.acquire.drift import Observed, drifts
 from cepheid.acquire.models import Poisson
 from cepheid.api import detection
+from cepheid.detection.run import Running
 from cepheid.io.growing_log import GrowingLog
 from cepheid.io.inputs import DEFAULT_COLUMNS
 
@@ -49,7 +50,7 @@ def test_the_plan_follows_the_rates_and_no_match_is_lost(tmp_path: Path) -> None
     grow(0, 2_000)
     with served(*logs.values()) as servers:
         found = detection(QUERY, listed(tmp_path, servers), DEFAULT_COLUMNS, adapt_every=0.2, timeout=2.0)
-        running = found.run()
+        running = Running(found)
 
         def feed() -> None:
             for first in range(2_000, 12_000, 250):

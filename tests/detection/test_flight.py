@@ -20,6 +20,7 @@ import cepheid
 from cepheid.acquire.requests import Request
 from cepheid.api import detection
 from cepheid.detection.flight_server import FlightLog, ServerOptions
+from cepheid.detection.run import Running
 from cepheid.errors import InputProblem
 from cepheid.io.flight_client import FlightSource
 from cepheid.io.growing_log import GrowingLog
@@ -72,11 +73,11 @@ def test_flight_gives_the_matches_and_counts_of_memory(tmp_path: Path) -> None:
     logs = [log_of(name, table) for name, table in TABLES.items()]
     with served(*logs, token="secret") as servers:
         found = detection(QUERY, listed(tmp_path, servers, token="secret"), DEFAULT_COLUMNS)
-        running = found.run()
+        running = Running(found)
         matches = pa.concat_tables([running.schema.empty_table(), *running.matches()])
     assert rows(matches) == rows(expected)
     assert matches.num_rows > 20
-    in_memory = detection(QUERY, TABLES, DEFAULT_COLUMNS).run()
+    in_memory = Running(detection(QUERY, TABLES, DEFAULT_COLUMNS))
     assert sum(part.num_rows for part in in_memory.matches()) == matches.num_rows
     assert running.counts.by_stream == in_memory.counts.by_stream
     assert running.counts.events == sum(log.sent.events for log in logs) < 0.35 * 1912
@@ -125,7 +126,7 @@ def test_lost_messages_are_asked_for_again(tmp_path: Path) -> None:
 def test_a_server_that_dies_is_a_gap(tmp_path: Path) -> None:
     logs = [log_of(name, table) for name, table in TABLES.items()]
     with served(*logs) as servers:
-        running = detection(QUERY, listed(tmp_path, servers), DEFAULT_COLUMNS, timeout=0.2, attempts=2).run()
+        running = Running(detection(QUERY, listed(tmp_path, servers), DEFAULT_COLUMNS, timeout=0.2, attempts=2))
         servers[1].shutdown()
         matches = list(running.matches())
     assert not any(table.num_rows for table in matches)
@@ -143,9 +144,9 @@ def test_a_server_that_accepts_and_never_answers_is_a_gap(tmp_path: Path, monkey
     monkeypatch.undo()
     over = threading.Event()
     with served(*(log_of(name, table) for name, table in TABLES.items())) as servers:
-        running = detection(
-            QUERY, listed(tmp_path, servers), DEFAULT_COLUMNS, plan="a -> b -> c", timeout=0.2, attempts=2
-        ).run()
+        running = Running(
+            detection(QUERY, listed(tmp_path, servers), DEFAULT_COLUMNS, plan="a -> b -> c", timeout=0.2, attempts=2)
+        )
         answer = FlightLog.do_get
 
         def hanging(log: FlightLog, context: object, ticket: object) -> object:

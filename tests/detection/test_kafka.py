@@ -18,6 +18,7 @@ import cepheid
 from cepheid.acquire.requests import Answer, Request
 from cepheid.api import detection
 from cepheid.detection.kafka_source import KafkaSource, Topic
+from cepheid.detection.run import Running
 from cepheid.errors import InputProblem, SourceUnreachable
 from cepheid.io.asked_source import Failure
 from cepheid.io.inputs import DEFAULT_COLUMNS
@@ -100,7 +101,7 @@ def test_detections_are_those_of_the_oracle_while_events_come(broker: Broker, tm
     }
     (tmp_path / "sources.json").write_text(json.dumps(listed))
     text = "complex Q on A as a, B as b event seq(a, b; 2 s) where a.k = b.k"
-    running = detection(text, str(tmp_path / "sources.json"), DEFAULT_COLUMNS, plan="a -> b").run()
+    running = Running(detection(text, str(tmp_path / "sources.json"), DEFAULT_COLUMNS, plan="a -> b"))
     found: list[pa.Table] = []
     later: list[dict[str, Any]] = []
     for table in running.matches(until=now + 2_000, wall_limit=60):

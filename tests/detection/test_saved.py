@@ -17,7 +17,7 @@ from detection.test_flight import QUERY, TABLES, listed, log_of, served
 
 import cepheid
 from cepheid.api import detection
-from cepheid.detection.acquisition import UNCERTAIN
+from cepheid.detection.detector import UNCERTAIN
 from cepheid.detection.run import Running
 from cepheid.errors import InputProblem
 from cepheid.io.inputs import DEFAULT_COLUMNS
@@ -30,9 +30,9 @@ def expected(query: str) -> list[str]:
 
 
 def started(query: str, path: str, state: Path, **options: Any) -> Running:
-    return detection(
-        query, path, DEFAULT_COLUMNS, state=str(state), save_every=0.0, timeout=0.5, attempts=20, **options
-    ).run()
+    return Running(
+        detection(query, path, DEFAULT_COLUMNS, state=str(state), save_every=0.0, timeout=0.5, attempts=20, **options)
+    )
 
 
 @pytest.mark.parametrize("query", [QUERY, NEGATED])
@@ -60,7 +60,7 @@ def test_the_state_of_another_detection_is_refused(tmp_path: Path) -> None:
         list(started(QUERY, path, tmp_path / "state").matches())
         with pytest.raises(InputProblem, match="another query"):
             started(NEGATED, path, tmp_path / "state")
-        with pytest.raises(InputProblem, match="another sources"):
+        with pytest.raises(InputProblem, match="other sources"):
             started(QUERY, listed(tmp_path, servers[:2]), tmp_path / "state")
     file = tmp_path / "state" / "detection.state"
     file.write_bytes(file.read_bytes()[:-3])
@@ -72,9 +72,9 @@ def test_the_state_of_another_detection_is_refused(tmp_path: Path) -> None:
 def test_matches_that_a_gap_could_change_are_marked_or_held(gaps: str, tmp_path: Path) -> None:
     with served(*(log_of(name, table) for name, table in TABLES.items())) as servers:
         path = listed(tmp_path, servers)
-        running = detection(
-            NEGATED, path, DEFAULT_COLUMNS, plan="a -> c -> !b", timeout=0.2, attempts=2, gaps=gaps
-        ).run()
+        running = Running(
+            detection(NEGATED, path, DEFAULT_COLUMNS, plan="a -> c -> !b", timeout=0.2, attempts=2, gaps=gaps)
+        )
         servers[1].shutdown()
         found = pa.concat_tables([running.schema.empty_table(), *running.matches()])
     without = cepheid.match(NEGATED, pa.concat_tables([TABLES["first"], TABLES["third"]]))

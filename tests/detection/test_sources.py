@@ -162,10 +162,12 @@ def test_a_growing_file_is_read_line_by_line(tmp_path: Path) -> None:
 
 def test_the_code_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "detect.md").read_text()
-    (code,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
     exec(compile(code, "detect.md", "exec"), {})
     printed = capsys.readouterr().out
     assert printed.startswith("1\nacquisition\n├─ plan: a → l")
+    assert "{'query': 'logins', 'match_end': 1000}" in printed and "{'query': 'early', 'match_end': 1000}" in printed
+    assert printed.count("acquisition\n") == 2
     listed, topics = re.findall(r"^```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     without_files = json.loads(listed)
     del without_files["sources"][1]["token_file"]

@@ -50,10 +50,26 @@ def test_files_as_sources_are_a_stream(tmp_path: Path) -> None:
     entries = [{"name": name, "file": f"{name}.jsonl"} for name in TABLES]
     (tmp_path / "sources.json").write_text(json.dumps({"sources": entries}))
     (tmp_path / "q.ced").write_text(NEGATED)
-    done = subprocess.run(stream_command(tmp_path, "--available-now"), capture_output=True, text=True, timeout=180)
+    done = subprocess.run(stream_command(tmp_path, "--available-now"), capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     assert found(tmp_path) == oracle(30_000)
     assert " events received in " in done.stderr
+
+
+def test_several_queries_share_what_is_acquired(tmp_path: Path) -> None:
+    for name, table in TABLES.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    entries = [{"name": name, "file": f"{name}.jsonl"} for name in TABLES]
+    (tmp_path / "sources.json").write_text(json.dumps({"sources": entries}))
+    (tmp_path / "q.ced").write_text(NEGATED)
+    pairs = "complex R on A as a, C as c event and(a, c; 60) where a.id = c.id"
+    (tmp_path / "r.ced").write_text(pairs)
+    command = stream_command(tmp_path, "--query-file", str(tmp_path / "r.ced"), "--available-now")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for file in (tmp_path / "out").rglob("*.jsonl") for line in file.read_text().splitlines()]
+    counts = {name: sum(line["query"] == name for line in lines) for name in ("q", "r")}
+    assert counts == {"q": len(oracle(30_000)), "r": cepheid.match(pairs, pa.concat_tables(TABLES.values())).num_rows}
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -94,6 +94,10 @@ class CostModel(ABC):
     def keyed(self, operator: Operator, unit: int, before: int, active: Activity) -> Activity:
         """When a unit is active if its events are asked for by the keys of those before it."""
         return active
+
+    def beside(self, elsewhere: Mapping[str, float]) -> CostModel:
+        """The costs where other complex events fetch a share of each stream's events."""
+        return replace(self, elsewhere=elsewhere)  # type: ignore[type-var]
 
     def leaf_cost(self, leaf: Primitive, active: Activity) -> float:
         """The events that are sent for this leaf alone: others fetch their share independently."""

@@ -3,7 +3,7 @@ and why the other plans lost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from cepheid.acquire.choice import Choice, lookback
 from cepheid.acquire.cost import CONTINUOUS, Activity, CostModel
@@ -49,6 +49,30 @@ def explained(root: Node, choice: Choice, model: CostModel, text: str, rate: Rat
         rows.append(Shown(_candidate(root, choice.pushed, "everything pushed", rate, length)))
     parts.append(Shown(f"Pareto front ({choice.considered:,} plans considered, model: {model.name})", tuple(rows)))
     return Explanation(Shown("acquisition", tuple(parts)), _automata(root, choice.chosen.plan), text)
+
+
+def shared(
+    parts: Sequence[tuple[str, Explanation]],
+    cost: float,
+    separate: float,
+    everything: float,
+    streams: Sequence[str],
+    rate: Rate,
+) -> Explanation:
+    """The description of several plans that run together: what they share, then each plan. `streams` says who fetches
+    what of the streams that several of them read."""
+    found = [
+        Shown(
+            f"expected: {rate(cost)} events of {rate(everything)} ({_share(cost, everything)}), each fetched once; "
+            f"{rate(separate)} if each plan fetched its own"
+        )
+    ]
+    if streams:
+        found.append(Shown("shared streams", tuple(map(Shown, streams))))
+    found += [Shown(label, own.tree.children) for label, own in parts]
+    automata = [(f"{label}: {title}", automaton) for label, own in parts for title, automaton in own.automata]
+    texts = dict.fromkeys(own.text for _, own in parts)
+    return Explanation(Shown(f"acquisition of {len(parts)} plans", tuple(found)), tuple(automata), "\n\n".join(texts))
 
 
 def _share(part: float, whole: float) -> str:

@@ -3,28 +3,63 @@
 A base fetches an event once, for all who ask for it. So an event that one complex event fetches anyway costs the others
 nothing, and it may pay to acquire a common subevent first. Algorithm 2 starts with the plans that are best for each
 event alone, and searches each again with the share of the common subevents that the others fetch, as long as the total
-decreases. It speaks of one shared event; here shares are counted by stream, so any number of subevents may be common.
+decreases. It speaks of one shared event; here shares are counted by stream and source, so any number of subevents may
+be common, to any sources.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 
-from cepheid.acquire.choice import choose
-from cepheid.acquire.cost import CoverageModel, PaperModel
+from cepheid.acquire.choice import Choice, choose
+from cepheid.acquire.cost import CostModel
 from cepheid.acquire.plans import Plan
 from cepheid.acquire.search import SearchOptions
-from cepheid.acquire.tree import Node
-from cepheid.acquire.tree import streams as streams_of
+from cepheid.acquire.tree import Node, streams
 
 _LEAST = 1e-9
 """The least share of the cost that a round must save."""
-Shares = Mapping[str, Mapping[str, float]]
-"""For each complex event, the share of each stream's events that its plan fetches."""
-Model = TypeVar("Model", CoverageModel, PaperModel)
+Cells = Mapping[Hashable, float]
+"""Where the events of a stream come from, with the events per tick. Two complex events share those that both have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A complex event that is planned with others. `cells` are those of each of its streams; without them, streams of
+    the same name are the same."""
+
+    root: Node
+    model: CostModel
+    deadline: float | None = None
+    cells: Mapping[str, Cells] = field(default_factory=dict)
+
+    def of(self, stream: str) -> Cells:
+        return self.cells.get(stream) or {stream: self.model.streams[stream].model.rate}
+
+    @property
+    def read(self) -> frozenset[Hashable]:
+        """All its cells."""
+        return frozenset(cell for stream in streams(self.root) for cell in self.of(stream))
+
+    def fetched(self, plan: Plan) -> dict[Hashable, float]:
+        """The share of the events of each cell that a plan fetches."""
+        shares = self.model.by_stream(self.root, plan)
+        return {cell: min(share, 1.0) for stream, share in shares.items() for cell in self.of(stream)}
+
+    def beside(self, others: Mapping[Hashable, float]) -> CostModel:
+        """The cost of what others do not fetch anyway."""
+        elsewhere = {}
+        for stream in streams(self.root):
+            cells = self.of(stream)
+            rate = sum(cells.values())
+            elsewhere[stream] = sum(own * others.get(cell, 0.0) for cell, own in cells.items()) / rate if rate else 0.0
+        return self.model.beside(elsewhere)
+
+
+Members = Mapping[str, Member]
+Choices = Mapping[str, Choice]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,72 +67,81 @@ class Together:
     """The plans of several complex events, with the cost of all together: the expected events per tick, each counted
     once. `apart` is that cost with the plans that are best for each alone."""
 
-    plans: Mapping[str, Plan]
+    choices: Choices
     cost: float
     apart: float
+    separate: float
+    """The cost of these plans if each complex event fetched its own events."""
     rounds: int
 
+    @property
+    def plans(self) -> dict[str, Plan]:
+        return {name: choice.chosen.plan for name, choice in self.choices.items()}
 
-def plan_together(
-    roots: Mapping[str, Node], model: Model, options: SearchOptions, deadlines: Mapping[str, float] | None = None
-) -> Together:
+
+def plan_together(members: Members, options: SearchOptions, shown: Callable[[float], str] = str) -> Together:
     """Plans of complex events over the same streams. Each meets its deadline."""
-    search = _Search(roots, model, options, deadlines or {})
-    alone = search.plans({name: {} for name in roots})
-    apart = search.cost(alone)
+    search = _Search(members, options, shown)
+    alone = search.choices({name: {} for name in members})
+    apart, separate = search.cost(alone), sum(choice.chosen.cost for choice in alone.values())
     # A second start supposes that others fetch all that is common: the descent from the first may end before that.
-    streams = [stream for root in roots.values() for stream in streams_of(root)]
-    common = {stream: 1.0 for stream in streams if streams.count(stream) > 1}
-    found = [search.improved(start) for start in (alone, search.plans(dict.fromkeys(roots, common)))]
-    plans, cost, rounds = min(found, key=lambda one: one[1])
-    return Together(plans, cost, apart, rounds)
+    read = [cell for member in members.values() for cell in member.read]
+    common: dict[Hashable, float] = {cell: 1.0 for cell in read if read.count(cell) > 1}
+    if not common:
+        return Together(alone, apart, apart, separate, 0)
+    found = [search.improved(start) for start in (alone, search.choices(dict.fromkeys(members, common)))]
+    choices, cost, rounds = min(found, key=lambda one: one[1])
+    return Together(choices, cost, apart, separate, rounds)
 
 
 @dataclass(frozen=True, slots=True)
-class _Search(Generic[Model]):
-    roots: Mapping[str, Node]
-    model: Model
+class _Search:
+    members: Members
     options: SearchOptions
-    deadlines: Mapping[str, float]
+    shown: Callable[[float], str]
 
-    def plan(self, name: str, elsewhere: Mapping[str, float]) -> Plan:
+    def choice(self, name: str, elsewhere: Mapping[Hashable, float]) -> Choice:
         """The best plan of a complex event, where others fetch a share of its streams."""
-        changed = replace(self.model, elsewhere=elsewhere)
-        return choose(self.roots[name], changed, self.options, self.deadlines.get(name)).chosen.plan
+        member = self.members[name]
+        return choose(member.root, member.beside(elsewhere), self.options, member.deadline, self.shown)
 
-    def plans(self, elsewhere: Shares) -> dict[str, Plan]:
-        return {name: self.plan(name, own) for name, own in elsewhere.items()}
+    def choices(self, elsewhere: Mapping[str, Mapping[Hashable, float]]) -> dict[str, Choice]:
+        return {name: self.choice(name, own) for name, own in elsewhere.items()}
 
-    def shares(self, plans: Mapping[str, Plan]) -> dict[str, dict[str, float]]:
-        return {name: self.model.by_stream(self.roots[name], plan) for name, plan in plans.items()}
+    def shares(self, choices: Choices) -> dict[str, dict[Hashable, float]]:
+        return {name: self.members[name].fetched(choice.chosen.plan) for name, choice in choices.items()}
 
-    def cost(self, plans: Mapping[str, Plan]) -> float:
-        return total_cost(self.model, self.shares(plans))
+    def cost(self, choices: Choices) -> float:
+        return total_cost(self.members, self.shares(choices))
 
-    def improved(self, plans: dict[str, Plan]) -> tuple[dict[str, Plan], float, int]:
+    def improved(self, choices: dict[str, Choice]) -> tuple[dict[str, Choice], float, int]:
         """The loop of Algorithm 2: the plans of a local minimum, their cost, and the rounds that it took."""
-        best, rounds = self.cost(plans), 0
+        best, rounds = self.cost(choices), 0
         while True:
             rounds += 1
-            found, reached = dict(plans), self.shares(plans)
-            for name, root in self.roots.items():
+            found, reached = dict(choices), self.shares(choices)
+            for name, member in self.members.items():
                 others = {other: share for other, share in reached.items() if other != name}
-                found[name] = self.plan(name, _fetched(others))
-                reached[name] = self.model.by_stream(root, found[name])
-            cost = total_cost(self.model, reached)
+                found[name] = self.choice(name, fetched_by_any(others))
+                reached[name] = member.fetched(found[name].chosen.plan)
+            cost = total_cost(self.members, reached)
             if cost >= best * (1 - _LEAST):
-                return plans, best, rounds
-            plans, best = found, cost
+                return choices, best, rounds
+            choices, best = found, cost
 
 
-def _fetched(shares: Shares) -> dict[str, float]:
-    """The share of each stream's events that any of some complex events fetches; they are taken as independent."""
-    streams = {stream for own in shares.values() for stream in own}
-    return {
-        stream: 1.0 - math.prod(1.0 - min(own.get(stream, 0.0), 1.0) for own in shares.values()) for stream in streams
+def fetched_by_any(shares: Mapping[str, Mapping[Hashable, float]]) -> dict[Hashable, float]:
+    """The share of each cell's events that any of some complex events fetches; they are taken as independent."""
+    cells = {cell for own in shares.values() for cell in own}
+    return {cell: 1.0 - math.prod(1.0 - own.get(cell, 0.0) for own in shares.values()) for cell in cells}
+
+
+def total_cost(members: Members, shares: Mapping[str, Mapping[Hashable, float]]) -> float:
+    """The expected events per tick of all complex events together, by the shares that each fetches."""
+    rates = {
+        cell: rate
+        for member in members.values()
+        for stream in streams(member.root)
+        for cell, rate in member.of(stream).items()
     }
-
-
-def total_cost(model: CoverageModel | PaperModel, shares: Shares) -> float:
-    """The expected events per tick of all complex events together."""
-    return sum(model.streams[stream].model.rate * share for stream, share in _fetched(shares).items())
+    return sum(rates[cell] * share for cell, share in fetched_by_any(shares).items())

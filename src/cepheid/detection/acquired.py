@@ -24,8 +24,11 @@ import pyarrow.parquet as pq
 from cepheid.acquire.intervals import BEGINNING, END
 from cepheid.acquire.requests import Gap
 from cepheid.acquire.tree import negated_streams
-from cepheid.detection.acquisition import Passing, Program
-from cepheid.detection.run import Detection, Running
+from cepheid.detection.acquisition import Passing
+from cepheid.detection.partials import Asked
+from cepheid.detection.planned import Detection
+from cepheid.detection.program import Program
+from cepheid.detection.run import Running
 from cepheid.detection.saved import durable
 from cepheid.errors import InputProblem, NotAvailable, shown
 from cepheid.io.event_columns import ticks_of
@@ -92,17 +95,17 @@ class AcquiredFiles:
         with durable(self.path / STATE / GAPS) as file:
             file.write("".join(f"{json.dumps(asdict(gap))}\n" for gap in gaps).encode())
 
-    def write(self, passing: Passing, program: Program) -> None:
+    def write(self, passing: Passing, programs: Sequence[Program]) -> None:
         """Writes the events that have passed. They are on disk when this returns."""
-        assert program.reach is not None
-        time, parts = program.asked.columns.time, [program.asked.schema.empty_table(), *passing.events]
+        asked, reach = programs[0].asked, max(program.reach or 0 for program in programs)
+        time, parts = asked.columns.time, [asked.schema.empty_table(), *passing.events]
         passing.events.clear()
         events = pa.concat_tables(parts).sort_by(time)
         if events.num_rows:
             self._latest = int(ticks_of(events.column(time)[-1:].combine_chunks(), time)[0])
-        mark = min(passing.until, self._latest + 2 * program.reach + 1)
+        mark = min(passing.until, self._latest + 2 * reach + 1)
         if BEGINNING < self._latest < END and mark > max(self._latest, self._marked):
-            events = pa.concat_tables([events, _mark(program, mark)])
+            events = pa.concat_tables([events, _mark(asked, mark)])
             self._marked = mark
         if events.num_rows:
             self._number += 1
@@ -111,11 +114,11 @@ class AcquiredFiles:
             self.until = passing.until
 
 
-def _mark(program: Program, time: int) -> pa.Table:
+def _mark(asked: Asked, time: int) -> pa.Table:
     """A row that says that the frontier has reached a time."""
-    columns, schema = program.asked.columns, program.asked.schema
+    columns, schema = asked.columns, asked.schema
     kind = MARK
-    while kind in program.sources:
+    while kind in asked.attributes:
         kind += "_"
     ticks = pa.array([time], pa.int64())
     of = schema.field(columns.time).type
@@ -141,12 +144,12 @@ class Acquiring:
     _thread: threading.Thread | None = None
 
     def __post_init__(self) -> None:
-        if self.detection.program.reach is None:
+        if any(program.reach is None for program in self.detection.programs):
             raise NotAvailable(
                 "a stream over sources for an event without a window: nothing is complete before the sources end",
                 hint="give each operator a window, or use `cepheid detect`",
             )
-        self.running = running = self.detection.run()
+        self.running = running = Running(self.detection)
         running.acquisition.passing = Passing(self.files.until)
         running.before_save = self._write
         # A gap that was written before a crash stays one: the stream may have read what is behind it.
@@ -186,7 +189,8 @@ class Acquiring:
         if self.stopped.is_set():
             raise _Stopped
         running = self.running
-        spoiling = negated_streams(running.detection.program.tree.root)
+        programs = running.detection.programs
+        spoiling = frozenset().union(*(negated_streams(program.tree.root) for program in programs))
         for gap in running.gaps[self._known :]:
             if gap.stream in spoiling and not self.allows_gaps:
                 raise InputProblem(
@@ -199,7 +203,7 @@ class Acquiring:
             self._known = len(running.gaps)
         passing = running.acquisition.passing
         assert passing is not None
-        self.files.write(passing, running.detection.program)
+        self.files.write(passing, programs)
 
 
 class _Stopped(Exception):

@@ -8,8 +8,8 @@ from typing import Any
 from cepheid.detection.delta_source import DeltaSource
 from cepheid.detection.kafka_source import KafkaSource, Topic
 from cepheid.detection.log_source import LogSource
-from cepheid.detection.run import Link
-from cepheid.errors import InputProblem, shown
+from cepheid.detection.options import Link
+from cepheid.errors import InputProblem, listing, shown
 from cepheid.events import OWN_UNIT, TIMESTAMP_CLOCK, Duration
 from cepheid.io import frames
 from cepheid.io.files import open_files
@@ -17,16 +17,19 @@ from cepheid.io.inputs import Columns, Input
 from cepheid.io.source_list import SourceEntry, SourceList
 
 
-def table_links(tables: Mapping[str, Any], columns: Columns) -> list[Link]:
-    """Sources whose events are tables of any kind that `match` reads."""
+def table_links(tables: Mapping[str, Any], columns: Columns, regions: Mapping[str, str]) -> list[Link]:
+    """Sources whose events are tables of any kind that `match` reads, with their regions."""
     if not tables:
         raise InputProblem("there are no sources", expected="at least one")
+    for name in regions:
+        if name not in tables:
+            raise InputProblem(f"there is no source `{shown(name)}` in a region", expected=f"one of {listing(tables)}")
     found = []
     for name, events in tables.items():
         opened = frames.opened(events, columns)
         if opened is None:
             raise InputProblem(f"the source `{shown(name)}` has no events", expected="a table")
-        found.append(Link(LogSource.of(name, opened.source)))
+        found.append(Link(LogSource.of(name, opened.source), region=regions.get(name)))
     return found
 
 
@@ -44,16 +47,21 @@ def _seconds(length: Duration) -> float:
 def _link(entry: SourceEntry, columns: Columns, unit: str | None) -> Link:
     if entry.delta is not None:
         table = DeltaSource.open(entry.name, entry.delta, columns, entry.type)
-        return Link(table, entry.latency, entry.retention)
+        return Link(table, entry.latency, entry.retention, entry.region)
     if entry.kafka is not None:
         assert entry.topic is not None
         lateness = 1.0 if entry.lateness is None else _seconds(entry.lateness)
         topic = Topic(entry.kafka, entry.topic, columns, unit, entry.type, lateness, entry.settings)
-        return Link(KafkaSource.open(entry.name, topic), entry.latency, entry.retention)
+        return Link(KafkaSource.open(entry.name, topic), entry.latency, entry.retention, entry.region)
     if entry.file is not None:
         source = open_files([Input(entry.file, entry.type)], columns)
-        return Link(LogSource.of(entry.name, source), entry.latency, entry.retention)
+        return Link(LogSource.of(entry.name, source), entry.latency, entry.retention, entry.region)
     from cepheid.io.flight_client import FlightSource  # lazily: gRPC takes a while to load
 
     assert entry.address is not None
-    return Link(FlightSource(entry.name, entry.address, entry.token, entry.certificate), entry.latency, entry.retention)
+    return Link(
+        FlightSource(entry.name, entry.address, entry.token, entry.certificate),
+        entry.latency,
+        entry.retention,
+        entry.region,
+    )

@@ -4,7 +4,7 @@ among the events that are known, and each activates an interval of time for the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,8 +24,11 @@ from cepheid.expr import Attr, Compare
 from cepheid.expr import walk as walk_expression
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import Rows
-from cepheid.io.source import Attributes, Source, SourceDescription, TableSource
+from cepheid.io.source import Attributes, Source, TableSource
 from cepheid.pattern import Column, DerivedStream, EventClass, Neg, Query, SourceStream, roles
+
+REGION = "region"
+"""The column with the region of the source of an event, unless another is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,12 @@ class Asked:
     is_closed: bool = False
     omits_nulls: bool = False
     count: None = None
+    added: frozenset[str] = frozenset()
+    """Columns that the base adds: sources do not have them."""
+    regions: Mapping[str, str] = field(default_factory=dict)
+    """The region of each source that has one."""
+    region: str = REGION
+    """The column with the region."""
 
     def sample(self, names: Sequence[str], size: int) -> None:
         return None
@@ -152,7 +161,7 @@ def _interval(matches: MatchPositions, rows: Rows, names: tuple[str, ...]) -> tu
 # --- preparation ------------------------------------------------------------------------------------------------------
 
 
-def stages_of(node: Node, plan: Plan, tree: EventTree, source: SourceDescription, options: RunOptions) -> list[Stage]:
+def stages_of(node: Node, plan: Plan, tree: EventTree, source: Asked, options: RunOptions) -> list[Stage]:
     """The stages of a plan, those of an operator before those of its operands."""
     if not isinstance(node, Operator):
         return []
@@ -176,7 +185,7 @@ def stages_of(node: Node, plan: Plan, tree: EventTree, source: SourceDescription
 
 
 def _stage(
-    operator: Operator, before: int, step: tuple[int, ...], part: Part, source: SourceDescription, options: RunOptions
+    operator: Operator, before: int, step: tuple[int, ...], part: Part, source: Asked, options: RunOptions
 ) -> Stage:
     indices = sorted(i for unit in range(len(operator.units)) if before >> unit & 1 for i in operator.units[unit])
     query = partial_query(part, indices)
@@ -204,7 +213,7 @@ def _stage(
 
 
 def _key_tests(
-    operator: Operator, step: tuple[int, ...], query: Query, part: Part, source: SourceDescription
+    operator: Operator, step: tuple[int, ...], query: Query, part: Part, source: Asked
 ) -> dict[int, KeyTest]:
     """The equalities of the next step's operands with known ones, where both are events of the input. Integers and
     strings are keys; floats that are equal may differ."""
@@ -236,9 +245,12 @@ def _key_tests(
     return found
 
 
-def _is_key(own: Attr, other: Attr, classes: Mapping[str, str], source: SourceDescription) -> bool:
-    """A condition on an attribute that a type lacks does not apply (ruling 4), so that it is no key."""
+def _is_key(own: Attr, other: Attr, classes: Mapping[str, str], source: Asked) -> bool:
+    """A condition on an attribute that a type lacks does not apply (ruling 4), so that it is no key. Sources cannot be
+    asked by a column that the base adds."""
     attributes = source.attributes or {}
+    if own.name in source.added:
+        return False
     if any(one.name not in attributes.get(classes[one.var], {}) for one in (own, other)):
         return False
     kinds = [source.schema.field(attribute.name).type for attribute in (own, other)]

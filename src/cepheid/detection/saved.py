@@ -1,4 +1,4 @@
-"""The saved state of a detection: the plan, what its sources said of themselves, the acquisition (known events,
+"""The saved state of a detection: the plans, what its sources said of themselves, the acquisition (known events,
 intervals open and covered, matches that may be found again), the gaps, and how much of the output belongs to it.
 
 It is one file, replaced as a whole. A process that is killed goes on from the last one: what had been asked for and not
@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple
 from pathlib import Path
@@ -22,16 +22,24 @@ from cepheid.errors import InputProblem, shown
 from cepheid.io.asked_source import Description
 from cepheid.io.flight_messages import description_bytes, description_of
 
-FORMAT = 2
+FORMAT = 3
 _FILE = "detection.state"
 _MAGIC = b"cepheid detection\n"
 
 
-class SavedDetection(NamedTuple):
-    """`query` is the text of the query, `offset` the length of the output in bytes."""
+class SavedPart(NamedTuple):
+    """The plan of a query for a region, or for all."""
 
-    query: str
+    name: str
+    region: str | None
     plan: Plan
+
+
+class SavedDetection(NamedTuple):
+    """`queries` has their texts by name, `offset` is the length of the output in bytes."""
+
+    queries: Mapping[str, str]
+    parts: tuple[SavedPart, ...]
     descriptions: tuple[Description, ...]
     gaps: tuple[Gap, ...]
     offset: int
@@ -41,8 +49,8 @@ class SavedDetection(NamedTuple):
         """Replaces the saved state. It is on disk when this returns."""
         data = {
             "format": FORMAT,
-            "query": self.query,
-            "plan": _plan_data(self.plan),
+            "queries": dict(self.queries),
+            "parts": [[part.name, part.region, _plan_data(part.plan)] for part in self.parts],
             "descriptions": [
                 [d.name, description_bytes(d).decode(), _text(d.schema.serialize().to_pybytes())]
                 for d in self.descriptions
@@ -79,16 +87,25 @@ class SavedDetection(NamedTuple):
             description_of(name, text.encode(), base64.b64decode(schema)) for name, text, schema in data["descriptions"]
         ]
         gaps = tuple(Gap(*gap) for gap in data["gaps"])
-        plan = _plan(data["plan"])
-        return cls(data["query"], plan, tuple(descriptions), gaps, data["offset"], acquisition)
+        parts = tuple(SavedPart(name, region, _plan(plan)) for name, region, plan in data["parts"])
+        return cls(data["queries"], parts, tuple(descriptions), gaps, data["offset"], acquisition)
 
-    def require(self, query: str, sources: Sequence[str], directory: str) -> None:
+    def require(self, queries: Mapping[str, str], sources: Sequence[str], directory: str) -> None:
         """Refuses the state of another detection."""
         known = [d.name for d in self.descriptions]
-        what = "query" if query != self.query else "sources" if sorted(sources) != sorted(known) else None
-        if what is not None:
+        what = "another query" if len(queries) == 1 else "other queries"
+        self._require(dict(queries) == dict(self.queries), what, directory)
+        self._require(sorted(sources) == sorted(known), "other sources", directory)
+
+    def require_parts(self, parts: Sequence[tuple[str, str | None]], directory: str) -> None:
+        """Refuses the state of a detection whose sources had other regions."""
+        known = [(part.name, part.region) for part in self.parts]
+        self._require(list(map(tuple, parts)) == known, "other regions", directory)
+
+    def _require(self, is_known: bool, what: str, directory: str) -> None:
+        if not is_known:
             raise InputProblem(
-                f"the state in `{shown(directory, 200)}` belongs to a detection with another {what}",
+                f"the state in `{shown(directory, 200)}` belongs to a detection with {what}",
                 hint="choose another directory for the state",
             )
 

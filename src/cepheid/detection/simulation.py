@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from cepheid.acquire.intervals import END
 from cepheid.acquire.requests import Answer, Gap, Request
-from cepheid.detection.acquisition import Acquisition, Passing, Program, Round
+from cepheid.detection.acquisition import Acquisition, Passing, Round
 from cepheid.detection.courier import Courier
+from cepheid.detection.program import Program
 from cepheid.io.event_log import EventLog
 
 
@@ -34,7 +35,8 @@ class Detected:
     """A round of the base in which matches were output, at a time of the simulated clock."""
 
     now: int
-    matches: pa.Table
+    matches: list[pa.Table]
+    """Those of each program."""
 
 
 @dataclass(slots=True)
@@ -42,14 +44,14 @@ class Simulation:
     """A base and its sources. `beat` is how often a subscribed source reports that nothing happened. `restarts` are
     times at which the base is restarted from its saved state; messages that are under way then are lost."""
 
-    program: Program
+    programs: Sequence[Program]
     logs: Mapping[str, EventLog]
     network: Network
     seed: int = 0
     beat: int = 10
     restarts: tuple[int, ...] = ()
-    switches: tuple[tuple[int, Program], ...] = ()
-    """Times at which the base changes to another plan."""
+    switches: tuple[tuple[int, Sequence[Program]], ...] = ()
+    """Times at which the base changes to other plans."""
     limit: int = 30
     passes: bool = False
     """Whether events pass in place of matches."""
@@ -66,15 +68,15 @@ class Simulation:
     _rng: random.Random = field(default_factory=random.Random)
     _courier: Courier = field(init=False)
 
-    def run(self) -> pa.Table:
-        """All matches, in the order in which they were detected."""
+    def run(self) -> list[pa.Table]:
+        """All matches of each program, in the order in which they were detected."""
         rng = random.Random(self.seed)
         ends = [int(s.times[-1]) for log in self.logs.values() for s in log.streams.values() if len(s.times)]
         last = max(ends, default=0)
         begin = min(
             [int(s.times[0]) for log in self.logs.values() for s in log.streams.values() if len(s.times)] or [0]
         )
-        self.acquisition = Acquisition(self.program)
+        self.acquisition = Acquisition(self.programs)
         self.acquisition.passing = Passing() if self.passes else None
         timeout = 2 * self.network.most + 2 * self.beat + 2
         self._last, self._rng = last, rng
@@ -82,8 +84,8 @@ class Simulation:
         self._take(self.acquisition.start(), begin)
         for time in self.restarts:
             self._push(time, "restart", None)
-        for time, program in self.switches:
-            self._push(time, "switch", program)
+        for time, programs in self.switches:
+            self._push(time, "switch", programs)
         self._push(begin + timeout, "check", 0)
         while self._queue:
             now, _, kind, item = heapq.heappop(self._queue)
@@ -100,13 +102,13 @@ class Simulation:
                 case "restart":
                     self._life += 1
                     passing = self.acquisition.passing
-                    self.acquisition, result = Acquisition.restore(self.program, self.acquisition.save())
+                    self.acquisition, result = Acquisition.restore(self.programs, self.acquisition.save())
                     self.acquisition.passing = passing
                     self._courier = Courier(self.acquisition, timeout, self.limit)
                     self._take(result, now)
                     self._push(now + timeout, "check", self._life)
                 case "switch":
-                    self.program, self._void = item, self.acquisition.last_request
+                    self.programs, self._void = item, self.acquisition.last_request
                     self.acquisition, result = self.acquisition.switched(item)
                     self._courier = Courier(self.acquisition, timeout, self.limit)
                     self._take(result, now)
@@ -117,7 +119,10 @@ class Simulation:
                         self._take(self.acquisition.give_up(request, "no answer"), now)
                     if not self._courier.is_idle:
                         self._push(now + timeout, "check", self._life)
-        return pa.concat_tables([self.acquisition.schema.empty_table(), *(one.matches for one in self.detected)])
+        return [
+            pa.concat_tables([detector.schema.empty_table(), *(one.matches[number] for one in self.detected)])
+            for number, detector in enumerate(self.acquisition.detectors)
+        ]
 
     def _push(self, time: int, kind: str, item: Any) -> None:
         self._order += 1
@@ -135,7 +140,7 @@ class Simulation:
             self._deliver(now, "request", (self._life, request))
 
     def _take(self, result: Round, now: int) -> None:
-        if result.matches.num_rows:
+        if any(table.num_rows for table in result.matches):
             self.detected.append(Detected(now, result.matches))
         self.gaps += result.gaps
         self._courier.sent(result.requests, now)

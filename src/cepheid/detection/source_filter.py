@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -30,19 +30,38 @@ MAX_LENGTH = 20_000
 # --- at the base ------------------------------------------------------------------------------------------------------
 
 
-def filters_of(tree: EventTree) -> dict[str, str]:
-    """The condition of each event type: that of any of its subevents. A type without one is sent as a whole."""
+def filters_of(tree: EventTree, added: frozenset[str] = frozenset()) -> dict[str, str]:
+    """The condition of each event type: that of any of its subevents. A type without one is sent as a whole. Conditions
+    on columns that the base adds (`added`) are left to it."""
+    return _filters(tree, lambda read: not read & added)
+
+
+def regional_filters(tree: EventTree, region: str) -> dict[str, str]:
+    """The condition on the region of each event type."""
+    return _filters(tree, lambda read: read == {region})
+
+
+def _filters(tree: EventTree, is_of_interest: Callable[[frozenset[str]], bool]) -> dict[str, str]:
     found: dict[str, list[str] | None] = {}
     for part in tree.parts.values():
         derived = {stream.name for stream in part.query.inputs if not isinstance(stream, SourceStream)}
         for item in getattr(part.pattern, "items", (part.pattern,)):
             leaf = item.item if isinstance(item, Neg) else item
             if isinstance(leaf, EventClass) and leaf.types[0] not in derived:
-                _add(found, leaf.types[0], _condition(leaf.var, part.query))
+                _add(found, leaf.types[0], _condition(leaf.var, part.query, is_of_interest))
     _without_projected(tree, found)
     return {
         stream: " or ".join(f"({text})" for text in dict.fromkeys(texts)) for stream, texts in found.items() if texts
     }
+
+
+def any_of(conditions: Sequence[str | None]) -> str | None:
+    """The condition of events that several queries read; None: some query reads all of them, or it is too long."""
+    if None in conditions:
+        return None
+    texts = list(dict.fromkeys(text for text in conditions if text is not None))
+    whole = texts[0] if len(texts) == 1 else " or ".join(f"({text})" for text in texts)
+    return whole if len(whole) <= MAX_LENGTH else None
 
 
 def _add(found: dict[str, list[str] | None], stream: str, text: str | None) -> None:
@@ -61,13 +80,18 @@ def _without_projected(tree: EventTree, found: dict[str, list[str] | None]) -> N
         found[tree.root.stream] = None
 
 
-def _condition(var: str, query: Query) -> str | None:
-    """The conjuncts about one event only, as text that reads back as the same."""
-    own = [p for p in query.where if variables(p) == {var} and not _is_special(p)]
+def _condition(var: str, query: Query, is_of_interest: Callable[[frozenset[str]], bool]) -> str | None:
+    """The conjuncts about one event only, as text that reads back as the same. Those that read other attributes than
+    those of interest are left out."""
+    own = [p for p in query.where if variables(p) == {var} and not _is_special(p) and is_of_interest(_attributes(p))]
     named = [_renamed(predicate, var) for predicate in own]
     texts = [to_text(predicate) for predicate in named]
     kept = [text for text in texts if _reads_back(text)]
     return " and ".join(f"({text})" for text in kept) or None
+
+
+def _attributes(predicate: Expr) -> frozenset[str]:
+    return frozenset(node.name for node in walk(predicate) if isinstance(node, Attr))
 
 
 def _is_special(predicate: Expr) -> bool:
@@ -87,8 +111,9 @@ def _reads_back(text: str) -> bool:
         return False
 
 
-def columns_of(query: Query, columns: Columns) -> tuple[str, ...] | None:
-    """The columns that a query reads and returns; None: all. Events that are shown as a whole need all of them."""
+def columns_of(query: Query, columns: Columns, added: frozenset[str] = frozenset()) -> tuple[str, ...] | None:
+    """The columns that a query reads and returns, without those that the base adds; None: all. Events that are shown as
+    a whole need all of them."""
     if query.output is None or any(not isinstance(stream, SourceStream) for stream in query.inputs):
         return None
     exprs: Sequence[Expr] = (*query.where, *(column.expr for column in query.output))
@@ -101,7 +126,7 @@ def columns_of(query: Query, columns: Columns) -> tuple[str, ...] | None:
                 attributes.append(str(node.name))
             elif isinstance(node, Whole) or (isinstance(node, Attr) and node.var not in query.roles):
                 return None
-    return tuple(dict.fromkeys((columns.type, *columns.times, *attributes)))
+    return tuple(dict.fromkeys(n for n in (columns.type, *columns.times, *attributes) if n not in added))
 
 
 # --- at the source ----------------------------------------------------------------------------------------------------

@@ -52,6 +52,8 @@ class SourceEntry:
 class SourceList:
     sources: tuple[SourceEntry, ...]
     columns: Columns = DEFAULT_COLUMNS
+    region: str = "region"
+    """The column with the region of a source."""
     time_unit: str | None = None
     statistics: str | None = None
     """The file with the answer of `cepheid source stats`."""
@@ -93,11 +95,12 @@ def source_list(data: object, where: str, directory: Path = Path()) -> SourceLis
             raise InputProblem(f"{where} names the source `{shown(entry.name)}` twice")
         entries.append(entry)
     columns = data.get("columns", {})
-    _require_known(columns, ("type", "time", "start"), f"the columns in {where}")
+    _require_known(columns, ("type", "time", "start", "region"), f"the columns in {where}")
     statistics = data.get("statistics")
     return SourceList(
         tuple(entries),
         Columns(columns.get("type", "type"), columns.get("time", "ts"), columns.get("start")),
+        columns.get("region", "region"),
         data.get("time_unit"),
         None if statistics is None else str(directory / statistics),
     )

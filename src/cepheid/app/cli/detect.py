@@ -1,4 +1,4 @@
-"""`cepheid detect`: detects a complex event across sources, moving as few events as possible."""
+"""`cepheid detect`: detects complex events across sources, moving as few events as possible."""
 
 from __future__ import annotations
 
@@ -17,13 +17,24 @@ from cepheid.errors import InputProblem, shown
 
 
 def detect_command(
-    query_file: Annotated[str, typer.Option(metavar="FILE", help="The file with the query (- for stdin).")],
+    query_file: Annotated[
+        list[str],
+        typer.Option(
+            metavar="FILE",
+            help="The file with the query (- for stdin); may be repeated. The queries are planned together, and an "
+            "event is fetched once for all. Their matches have the name of the file in the column `query`.",
+        ),
+    ],
     sources: Annotated[str, typer.Option(metavar="FILE", help="The file that names the sources, as JSON.")],
     deadline: Annotated[
         str | None, typer.Option(metavar="LENGTH", help="The longest time from an event to its detection, such as 2s.")
     ] = None,
     plan: Annotated[
-        str | None, typer.Option(metavar="PLAN", help="The plan, such as 'a -> b', or push; by default the cheapest.")
+        str | None,
+        typer.Option(
+            metavar="PLAN",
+            help="The plan, such as 'a -> b', or push; by default the cheapest. Of several queries: push.",
+        ),
     ] = None,
     model: Annotated[str, typer.Option(help="The cost model: coverage or paper.")] = "coverage",
     explain: Annotated[bool, typer.Option("--explain", help="Show the plan and do not run it.")] = False,
@@ -56,36 +67,42 @@ def detect_command(
     \b
     Example:
       cepheid detect --query-file intrusion.ced --sources sources.json"""
-    written = cli.read_query(query_file, "ced")
-    parsed = written.parse()
+    written = cli.named_queries(query_file, None, "ced")
+    for text in written.values():
+        text.parse()
     from cepheid.api import detection  # lazily: help and errors in queries do not need pyarrow
-    from cepheid.detection.run import length_text
+    from cepheid.deploy.deployment import QUERY
+    from cepheid.detection.options import length_text
+    from cepheid.detection.run import Running
     from cepheid.io.inputs import DEFAULT_COLUMNS
     from cepheid.io.rows import as_json
 
-    with written.located_errors():
-        found = detection(
-            parsed,
-            sources,
-            DEFAULT_COLUMNS,
-            params=cli.read_params(param),
-            deadline=deadline,
-            plan=plan,
-            model=model,
-            timeout=timeout,
-            attempts=attempts,
-            gaps=gaps,
-            adapt_every=5.0 if adapt else None,
-            state=state,
-        )
+    found = detection(
+        written,
+        sources,
+        DEFAULT_COLUMNS,
+        params=cli.read_params(param),
+        deadline=deadline,
+        plan=plan,
+        model=model,
+        timeout=timeout,
+        attempts=attempts,
+        gaps=gaps,
+        adapt_every=5.0 if adapt else None,
+        state=state,
+    )
     if explain:
         typer.echo(found.explain(format), nl=False)
         return
-    running, count = found.run(), 0
+    running, count = Running(found), 0
     known = len(running.gaps)
     with _opened(output, running.offset) as file:
-        for matches in running.matches(wall_limit=seconds):
-            lines = [as_json(row) for row in matches.to_pylist()]
+        for matches in running.named_matches(wall_limit=seconds):
+            lines = [
+                as_json(row if len(written) == 1 else {QUERY: name, **row})
+                for name, table in matches.items()
+                for row in table.to_pylist()
+            ]
             lines += [as_json({"gap": asdict(gap)}) for gap in running.gaps[known:]]
             known = len(running.gaps)
             file.write("".join(f"{line}\n" for line in lines).encode())
@@ -93,7 +110,7 @@ def detect_command(
             if output != cli.STANDARD:
                 os.fsync(file.fileno())
                 running.offset = file.tell()
-            count += matches.num_rows
+            count += sum(table.num_rows for table in matches.values())
     counts = running.counts
     report.note(
         f"{count:,} matches; {counts.events:,} events and {counts.bytes:,} bytes received in {counts.answers:,} "
@@ -106,11 +123,13 @@ def detect_command(
         report.note(f"the plan {switch.before} became {switch.after} at {switch.at}: {switch.reason}")
     if running.held:
         report.note(f"{running.held:,} matches held back, which gaps could change", "yellow")
-    latency = length_text(found.choice.chosen.latency, found.clock)
-    expected = found.costs.by_stream(found.program.tree.root, found.choice.chosen.plan)
-    for stream, share in expected.items():
-        report.note(f"{stream}: {counts.by_stream[stream]:,} events (expected {share:.1%} of all)")
-    report.note(f"latency bound: {latency}")
+    for part in found.parts:
+        where = "" if len(found.parts) == 1 else f"{part.label}: "
+        expected = part.costs.by_stream(part.program.tree.root, part.choice.chosen.plan)
+        for stream, share in expected.items():
+            received = sum(counts.by_channel[source, stream] for source in part.program.sources[stream])
+            report.note(f"{where}{stream}: {received:,} events (expected {share:.1%} of all)")
+        report.note(f"{where}latency bound: {length_text(part.choice.chosen.latency, found.clock)}")
 
 
 @contextmanager

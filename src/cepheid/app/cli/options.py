@@ -288,3 +288,20 @@ def read_query(path: str, dialect: str) -> QueryText:
             f"cannot read the query file `{shown(path, 200)}`: {reason}",
             hint=did_you_mean(Path(path).name, neighbours(path)) if is_missing else None,
         ) from problem
+
+
+def named_queries(files: list[str] | None, text: str | None, dialect: str) -> dict[str, QueryText]:
+    """The queries of files, by the names of these, or one that is written out."""
+    if bool(files) == (text is not None):
+        raise InputProblem(
+            "there are two queries" if files else "there is no query", expected="--query-file FILE or --query TEXT"
+        )
+    if text is not None:
+        return {"query": QueryText(text, "query", dialect)}
+    named: dict[str, QueryText] = {}
+    for path in files or ():
+        name = Path(path).stem
+        if name in named:
+            raise InputProblem(f"two queries are named `{shown(name)}`", hint="rename one of the files")
+        named[name] = read_query(path, dialect)
+    return named

@@ -146,7 +146,7 @@ def stats_command(
     Example:
       cepheid source stats --sources sources.json"""
     from cepheid.detection.links import listed_links
-    from cepheid.detection.run import statistics_text
+    from cepheid.detection.planning import statistics_text
     from cepheid.io.source_list import read_source_list
 
     text = statistics_text([link.source.describe() for link in listed_links(read_source_list(sources))])

@@ -18,7 +18,7 @@ from rich.console import Console
 from cepheid.app import report
 from cepheid.app.cli import options as cli
 from cepheid.engine.query_text import QueryText
-from cepheid.errors import CepheidError, InputProblem, shown
+from cepheid.errors import CepheidError, InputProblem
 
 if TYPE_CHECKING:
     from cepheid.detection.acquired import Acquiring
@@ -154,7 +154,7 @@ def stream_command(
     from cepheid.spark.stream import Trigger
 
     with quiet(), Signals() as signals, ExitStack() as stack:
-        written = _queries(query_file, query, dialect)
+        written = cli.named_queries(query_file, query, dialect)
         require: Callable[[], None] = _nothing_is_required
         if sources is not None:
             if input:
@@ -234,29 +234,24 @@ def _acquiring(
     from cepheid.api import detection
     from cepheid.detection.acquired import AcquiredFiles, Acquiring
 
-    if len(written) != 1:
-        raise InputProblem("there are several queries", expected="one query with --sources")
-    (text,) = written.values()
     files = AcquiredFiles(Path(f"{checkpoint.rstrip('/')}.acquired"))
     files.open()
-    with text.located_errors():
-        found = detection(
-            text.parse(),
-            sources,
-            events.columns,
-            events.time_unit,
-            cli.read_params(events.param),
-            deadline=deadline,
-            plan=plan,
-            state=files.state,
-        )
-        return Acquiring(found, files, allows_gaps)
+    found = detection(
+        written,
+        sources,
+        events.columns,
+        events.time_unit,
+        cli.read_params(events.param),
+        deadline=deadline,
+        plan=plan,
+        state=files.state,
+    )
+    return Acquiring(found, files, allows_gaps)
 
 
 def _as_sources(events: cli.EventOptions, acquiring: Acquiring) -> cli.EventOptions:
     """The columns and the unit of the files are those of the sources."""
-    program = acquiring.detection.program
-    columns = program.asked.columns
+    columns = acquiring.detection.programs[0].asked.columns
     unit = acquiring.detection.run_options.time_unit
     return replace(
         events,
@@ -356,22 +351,6 @@ def _sources(inputs: Sequence[Input], columns: Columns) -> Iterator[Source | Non
     for item in inputs:
         has_files = any(item.format or known_format(file) is not None for file in Path(item.path).rglob("*"))
         yield open_inputs([item], columns) if has_files else None
-
-
-def _queries(files: list[str] | None, text: str | None, dialect: str) -> dict[str, QueryText]:
-    if bool(files) == (text is not None):
-        raise InputProblem(
-            "there are two queries" if files else "there is no query", expected="--query-file FILE or --query TEXT"
-        )
-    if text is not None:
-        return {"query": QueryText(text, "query", dialect)}
-    named: dict[str, QueryText] = {}
-    for path in files or ():
-        name = Path(path).stem
-        if name in named:
-            raise InputProblem(f"two queries are named `{shown(name)}`", hint="rename one of the files")
-        named[name] = cli.read_query(path, dialect)
-    return named
 
 
 def _wait(running: RunningStream, stopped: threading.Event, require: Callable[[], None]) -> bool:
