@@ -17,9 +17,11 @@ from typer.testing import CliRunner
 import cepheid
 from cepheid.app import cli
 from cepheid.errors import InputProblem, NotAvailable
+from cepheid.events import Schema
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.merged import MergedSource, open_inputs
 from cepheid.io.rows import TIME, TYPE
+from cepheid.io.stream_files import StreamFiles
 
 LOGINS = "user id;ts;ok\nann;1709280000;false\nbob;1709280010;true\nann;1709280020;true\n"
 ORDERS = "user id,created_at,amount\nann,2024-03-01T08:00:30Z,12.5\nbob,2024-03-01 09:00:30+01:00,7\n"
@@ -177,3 +179,50 @@ def test_an_input_without_events_has_the_unit_of_the_others() -> None:
     empty = pa.table({"type": pa.array([], pa.string()), "at": pa.array([], pa.int64())})
     for inputs in ([table, cepheid.Input(empty, time_column="at")], [cepheid.Input(empty, time_column="at"), table]):
         assert len(cepheid.match("EVENT SEQ(A a, B b) WITHIN 2", inputs)) == 1
+
+
+def test_a_file_is_read_once(tmp_path: Path) -> None:
+    """Whatever it is called: its events would be there twice, and no result would show it."""
+    (tmp_path / "d").mkdir()
+    file, inside, link = tmp_path / "e.jsonl", tmp_path / "d" / "a.jsonl", tmp_path / "link.jsonl"
+    for path in (file, inside):
+        path.write_text('{"type": "A", "ts": 1}\n{"type": "B", "ts": 2}\n')
+    link.symlink_to(file)
+    (tmp_path / "again").symlink_to(tmp_path / "d")
+    query = "EVENT SEQ(A x, B y) RETURN count(*) AS n"
+    pairs = [(file, file), (file, link), (inside.parent, inside), (inside.parent, tmp_path / "again")]
+    for pair in pairs:
+        with pytest.raises(InputProblem, match="is read twice"):
+            cepheid.match(query, [str(path) for path in pair])
+    with pytest.raises(InputProblem, match=r"link\.jsonl` is read twice: .*e\.jsonl` is the same file"):
+        cepheid.match(query, f"{tmp_path}/*.jsonl")
+    assert cepheid.match(query, [file, inside])["n"].to_pylist() == [4]
+    assert cepheid.match(query, {"A": file, "B": link})["n"].to_pylist() == [1]
+
+
+def test_a_stream_rejects_links_to_its_own_files(tmp_path: Path) -> None:
+    """A link to a file elsewhere, or to one in a hidden directory, is read."""
+    event = '{"type": "A", "ts": 1}\n'
+    (tmp_path / "in" / "..data").mkdir(parents=True)
+    for name in ("in/a.jsonl", "in/..data/b.jsonl", "c.jsonl"):
+        (tmp_path / name).write_text(event)
+    for name, target in (("again", "in/a"), ("b", "in/..data/b"), ("c", "c")):
+        (tmp_path / "in" / f"{name}.jsonl").symlink_to(tmp_path / f"{target}.jsonl")
+    (tmp_path / "other").symlink_to(tmp_path / "in")
+    for root in ("in", "other"):
+        files = StreamFiles.first(str(tmp_path / root), Columns("type", "ts", None), None, Schema({}), False)
+        assert files is not None
+        read = files.read([str(tmp_path / root / f"{name}.jsonl") for name in ("a", "again", "b", "c")])
+        assert read.events.num_rows == 3
+        assert read.rejects.column("reason").to_pylist() == [
+            "the file is a link to a.jsonl, which the stream reads itself"
+        ]
+
+
+def test_a_summary_of_batches_without_rows_has_its_row() -> None:
+    empty = pa.table({"type": pa.array([], pa.string()), "ts": pa.array([], pa.int64())})
+    query = "EVENT SEQ(A x, B y) RETURN count(*) AS n"
+    for events in ([empty], [empty, empty], empty.to_reader(), empty):
+        found = cepheid.match(query, events)
+        rows = found.to_pylist() if hasattr(found, "to_pylist") else pa.Table.from_batches(found).to_pylist()
+        assert rows == [{"n": 0, "match_start": None, "match_end": None}]

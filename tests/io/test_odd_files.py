@@ -462,7 +462,7 @@ def test_types_that_are_integers_and_recognised_units_in_spark(spark: SparkSessi
 
 
 @pytest.mark.spark
-def test_times_and_types_of_data_frames_are_those_of_tables(spark: SparkSession) -> None:
+def test_times_and_types_of_data_frames_are_those_of_tables(spark: SparkSession, tmp_path: Path) -> None:
     def frame(times: str, *times_of: float) -> DataFrame:
         return spark.createDataFrame(list(zip("ABB", times_of, strict=True)), f"type string, ts {times}")
 
@@ -484,8 +484,21 @@ def test_times_and_types_of_data_frames_are_those_of_tables(spark: SparkSession)
         public.match("EVENT SEQ(A a, B b)", {"A": rows.drop("type"), "B": pa.table({"ts": [1]})})
     with pytest.raises(InputProblem, match="is a file of the format csv"):
         public.match("EVENT SEQ(A a, B b)", "events.csv", session=spark)
-    with pytest.raises(InputProblem, match="to_timestamp"):
-        public.match("EVENT SEQ(A a, B b)", spark.createDataFrame([("A", "2024-01-01")], "type string, ts string"))
+    text = spark.createDataFrame([("A", "2024-01-01")], "type string, ts string")
+    text.write.parquet(str(tmp_path / "text"))
+    streaming = spark.readStream.schema(text.schema).parquet(str(tmp_path / "text"))
+    checkpoint, output = str(tmp_path / "c"), str(tmp_path / "o")
+    ways: list[Callable[[], object]] = [
+        lambda: public.match("EVENT SEQ(A a, B b)", text),
+        lambda: public.match("EVENT SEQ(A a, B b)", {"A": text, "B": text}),
+        lambda: public.match("EVENT SEQ(A a, B b)", str(tmp_path / "text"), session=spark),
+        lambda: public.stream(
+            "EVENT SEQ(A a, B b) WITHIN 1 hour", streaming, watermark="1 hour", checkpoint=checkpoint, output=output
+        ),
+    ]
+    for way in ways:
+        with pytest.raises(InputProblem, match=r"holds strings[^$]*F\.to_timestamp\('ts'\)"):
+            way()
 
 
 @pytest.mark.parametrize("in_order", [True, False])

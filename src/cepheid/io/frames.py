@@ -357,7 +357,8 @@ def _batches(item: Any, columns: Columns | None = None) -> Iterator[pa.RecordBat
     if columns is not None:
         table = _timed(table, columns)
         require_time_column(table.schema, columns)
-    yield from table.to_batches()
+    # A table without rows has no batch, but its columns.
+    yield from table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
 
 
 def _table(schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> pa.Table:

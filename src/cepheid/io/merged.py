@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from cepheid.events import EMPTY_SCHEMA, NANOSECONDS, Clock, Schema
 from cepheid.io.decoding import united_schema
 from cepheid.io.event_columns import EPOCH_TIMESTAMP, in_stream_order, with_type_and_time
 from cepheid.io.files import open_files
+from cepheid.io.formats import expand
 from cepheid.io.inputs import PLAIN_TEXT, Columns, Input
 from cepheid.io.rejects import Reject
 from cepheid.io.rows import ROW, START, TIME, TYPE, RecentRows, aligned, is_moment
@@ -36,6 +38,7 @@ def open_inputs(
 ) -> Source:
     """The events of all files. `columns` and `unit` hold for inputs without their own. `declared` holds the types that
     the query declares."""
+    _require_once(inputs)
     own = [item.columns(replace(columns, unit=columns.unit or unit)) for item in inputs]
     typed = [replace(item, type=of.event_type) for item, of in zip(inputs, own, strict=True)]
     shared = {replace(of, text=PLAIN_TEXT, event_type=None) for of in own}
@@ -48,6 +51,25 @@ def open_inputs(
             if len(inputs) == 1:
                 raise
     return merged(_opened_alone(typed, own, declared), [item.name for item in inputs], unit)
+
+
+def _require_once(inputs: Sequence[Input]) -> None:
+    """Refuses a file that is there twice, maybe as a link: each of its events would be two. Inputs that read it in
+    different ways are welcome: rows of a log may be events of two types."""
+    seen: dict[tuple[int, int, Input], Path] = {}
+    for item in inputs:
+        for path, _ in expand(item.path, item.format):
+            status = path.stat()
+            other = seen.setdefault((status.st_dev, status.st_ino, replace(item, data=None)), path)
+            if other is path or not status.st_ino:
+                continue
+            same = "it" if str(other) == str(path) else f"`{shown(str(other), 200)}`"
+            raise InputProblem(
+                f"the file `{shown(str(path), 200)}` is read twice: {same} is the same file and an input too",
+                expected="each file once; twice, each of its events would be two events",
+                hint="name the files or directories that do not overlap, or give the inputs different types: "
+                "Login=log.csv and Logout=log.csv",
+            )
 
 
 def _opened_alone(inputs: Sequence[Input], columns: Sequence[Columns], declared: Schema) -> list[Source]:

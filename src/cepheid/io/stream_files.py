@@ -8,6 +8,7 @@ start lacks no attribute, and a new column is not part of the schema.
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import TIMESTAMP_CLOCK, Clock, Schema
 from cepheid.io.event_columns import require_time_column
 from cepheid.io.files import EventFile, column_file, open_files, scan
-from cepheid.io.formats import expand, format_named, known_format
+from cepheid.io.formats import Format, expand, format_named, known_format
 from cepheid.io.formats.columnar import ColumnFormat, column_format
 from cepheid.io.formats.text import TextFormat
 from cepheid.io.inputs import Columns, Input
@@ -152,20 +153,30 @@ class StreamFiles:
         return FILE, NUMBER
 
     def read(self, paths: Sequence[str]) -> Read:
-        """The events of some files. A file of another format is rejected as a whole."""
+        """The events of some files. A file of another format, or that is a link to another file of the stream, is
+        rejected as a whole."""
         format = format_named(self.format)
         assert format.stream is not None
-        own = [path for path in paths if self.is_named or known_format(Path(path)) == self.format]
-        read = format.stream(own, self.layout)
-        if len(own) == len(paths):
+        reasons = {path: reason for path in paths if (reason := self._why_not_read(path, format)) is not None}
+        read = format.stream([path for path in paths if path not in reasons], self.layout)
+        if not reasons:
             return read
-        others = [
-            reject(file_name(path), None, f"the file is not {format.title} by its name, as all of the stream are", "")
-            for path in paths
-            if path not in own
-        ]
+        others = [reject(file_name(path), None, reason, "") for path, reason in reasons.items()]
         none = pa.RecordBatch.from_pylist([], self.layout.schema)
         return Read.joined([read, Read(none, read.ticks[:0], reject_rows(others))], self.layout.schema)
+
+    def _why_not_read(self, path: str, format: Format) -> str | None:
+        if not self._has_own_name(path):
+            return f"the file is not {format.title} by its name, as all of the stream are"
+        if not os.path.islink(path):
+            return None
+        root, target = os.path.realpath(self.path), os.path.realpath(path)
+        within = os.path.relpath(target, root)
+        is_read = not any(part.startswith(("_", ".")) for part in within.split(os.sep)) and self._has_own_name(target)
+        return f"the file is a link to {file_name(within)}, which the stream reads itself" if is_read else None
+
+    def _has_own_name(self, path: str) -> bool:
+        return self.is_named or known_format(Path(path)) == self.format
 
     def attributes(self, queries: Iterable[Query]) -> Attributes:
         """The columns of each event type that has been seen, and of the types that the queries name: these have all

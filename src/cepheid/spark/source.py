@@ -118,7 +118,7 @@ class SparkSource:
             return united(inputs, columns, unit)
         frame = _with_string_types(_require_frame(inputs[0]), own.type)
         source = cls(frame, own, _arrow_schema(frame))
-        require_time_column(source.schema, own)
+        _require_times(frame, source.schema, own)
         return source
 
     @classmethod
@@ -440,7 +440,7 @@ class _Part:
     @classmethod
     def of(cls, item: Input, columns: Columns, unit: str | None) -> _Part:
         own, frame = item.columns(columns), _require_frame(item)
-        require_time_column(_arrow_schema(frame), own)
+        _require_times(frame, _arrow_schema(frame), own)
         if own.event_type is None and own.type not in frame.columns:
             raise InputProblem(
                 f"the events of {item.name} have no column `{shown(own.type)}`",
@@ -507,6 +507,19 @@ def refuse_text_options(text: TextOptions) -> None:
             if asked[0] == "zone"
             else "options of `spark.read.csv` read such files, and `to_timestamp(column, format)` such times",
         )
+
+
+def _require_times(frame: DataFrame, schema: pa.Schema, columns: Columns) -> None:
+    """Times of DataFrames are no strings: Spark reads texts in other ways than files are read here, by its session."""
+    for name, what in ((columns.time, "time"), (columns.start, "start")):
+        if name in frame.columns and isinstance(frame.schema[name].dataType, T.StringType):
+            raise InputProblem(
+                f"the {what} column `{shown(name)}` of the DataFrame holds strings",
+                expected="timestamps or whole numbers",
+                hint=f"convert it: df.withColumn({name!r}, F.to_timestamp({name!r})), for other formats "
+                f"F.to_timestamp({name!r}, 'dd.MM.yyyy HH:mm'); a time without an offset is in the zone of the session",
+            )
+    require_time_column(schema, columns)
 
 
 def _require_frame(item: Input) -> DataFrame:
