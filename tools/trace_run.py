@@ -27,6 +27,8 @@ class Trace:
     """File, function and line, with the number of calls."""
     switches: int = 0
     last: str = ""
+    output: str = ""
+    """What the command has written to standard output."""
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         file = frame.f_code.co_filename
@@ -59,6 +61,8 @@ def traced(arguments: list[str]) -> Trace:
             finally:
                 sys.setprofile(None)
     assert trace is not None
+    stdout.seek(0)
+    trace.output = stdout.read()
     return trace
 
 

@@ -91,13 +91,9 @@ def typed_predicates(query: Query, predicates: Iterable[Expr], schema: Schema) -
     """Predicates on the variables of a bound query, such as those that a rule has rewritten, with their types. An
     equivalence test may name an attribute that only a type has that does not occur."""
     schema = with_declared(query, schema) if query.inputs else schema
-    checker = _Checker(query, query.roles, schema, schema)
-
-    def type_of(attr: Attr) -> Type:
-        known = schema.attributes(checker.types_of(attr.var)) if attr.var in query.roles else {}
-        return known.get(attr.name, UNKNOWN)
-
-    return tuple(typed(p, type_of) for p in predicates)
+    types = {var: role.event_class.types or schema.types for var, role in query.roles.items()}
+    known = {var: schema.attributes(names) for var, names in types.items()}
+    return tuple(typed(p, lambda attr: known.get(attr.var, {}).get(attr.name, UNKNOWN)) for p in predicates)
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -146,7 +142,7 @@ def _no_value(node: ex.Param, query: Query) -> NameProblem:
 
 def _require_parameters(query: Query) -> None:
     expressions = [*query.where, *(column.expr for column in query.output or ())]
-    for node in (node for e in expressions for node in ex.walk_reads(e)):
+    for node in ex.walk_reads(*expressions):
         if isinstance(node, ex.Param):
             raise _no_value(node, query)
     for item in [item for item in query.inputs if isinstance(item, DerivedStream)]:
@@ -176,7 +172,7 @@ def _require_parameters(query: Query) -> None:
 
 def _require_summary(query: Query) -> None:
     """An aggregate over all matches is one value, so it has no place beside columns of each match."""
-    for node in (node for column in query.output or () for node in ex.walk(column.expr)):
+    for node in ex.walk(*(column.expr for column in query.output or ())):
         if isinstance(node, Aggregate) and node.over is Over.MATCHES and not query.summarizes:
             raise PatternProblem(
                 f"`{ex.to_text(node)}` is one value for all matches",
@@ -192,9 +188,7 @@ def _without_inner_tests(predicate: Expr, found: Mapping[str, Role]) -> Expr:
     if isinstance(predicate, ex.Same):
         return predicate
 
-    def spelt_out(node: Expr) -> Expr:
-        if not isinstance(node, ex.Same):
-            return node
+    def spelt_out(node: ex.Same) -> Expr:
         if any(role.negated or role.binds_many for role in found.values()):
             raise PatternProblem(
                 f"the equivalence test `{ex.to_text(node)}` is part of another condition, and the pattern has closures "
@@ -207,7 +201,7 @@ def _without_inner_tests(predicate: Expr, found: Mapping[str, Role]) -> Expr:
         pairs = [(a, value) for a in attributes] if value is not None else itertools.combinations(attributes, 2)
         return ex.conjunction([Compare("=", one, other, span=node.span) for one, other in pairs])
 
-    return ex.transform(predicate, spelt_out)
+    return ex.replaced(predicate, ex.Same, spelt_out)
 
 
 def require_types(query: Query, schema: Schema) -> None:
@@ -257,6 +251,7 @@ class _Checker:
         self.found = found
         self.schema = schema
         self.raw = raw
+        self.known: dict[tuple[str, ...], dict[str, Type]] = {}
 
     def types_of(self, var: str) -> tuple[str, ...]:
         return self.found[var].event_class.types or tuple(self.raw.types)
@@ -265,7 +260,9 @@ class _Checker:
         if attr.var == NODE and NODE not in self.found:
             return node_type(attr.name, self.schema.attributes(self.schema.types))
         types = self.types_of(attr.var)
-        known = self.schema.attributes(types)
+        if types not in self.known:
+            self.known[types] = self.schema.attributes(types)
+        known = self.known[types]
         if attr.name in known:
             # Rows of another type may have values of another type.
             is_known = self.schema.is_table or not types or any(name in self.schema.types for name in types)
@@ -334,7 +331,8 @@ class _Checker:
         return self._typed(self._inner(expr))
 
     def _typed(self, expr: Expr) -> Expr:
-        return typed(ex.transform(ex.transform(expr, self._fit_literal), self._fit_time), self.attribute_type)
+        fitted = ex.replaced(expr, (Compare, ex.Arithmetic, ex.Call), lambda n: self._fit_time(self._fit_literal(n)))
+        return typed(fitted, self.attribute_type)
 
     def _fit_time(self, node: Expr) -> Expr:
         """A literal of time beside the integers of the time column, or of their difference, counts in their unit.
@@ -376,7 +374,7 @@ class _Checker:
         return Const(ticks, span=literal.span)
 
     def _inner(self, expr: Expr) -> Expr:
-        return ex.transform(expr, lambda node: of_closure(node, self.found, self.schema))
+        return ex.replaced(expr, (Attr, Aggregate), lambda node: of_closure(node, self.found, self.schema))
 
     def _fit_literal(self, node: Expr) -> Expr:
         """The papers quote all ids (`[id='1']`): a quoted number that is compared for equality with a numeric attribute

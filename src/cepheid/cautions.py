@@ -82,7 +82,7 @@ def _partitions(query: Query) -> list[str]:
 def _constant_conditions(query: Query) -> list[str]:
     """Comparisons that no event decides: with NULL, and of two constants, one of which is often a name in quotes."""
     found = []
-    for node in (node for condition in query.where for node in ex.walk(condition)):
+    for node in ex.walk(*query.where):
         if isinstance(node, Compare) and isinstance(node.left, Const) and isinstance(node.right, Const):
             name = node.left.value if isinstance(node.left.value, str) else "name"
             found.append(f"`{ex.to_text(node)}` compares two constants; write an attribute in backticks: a.`{name}`")
@@ -102,7 +102,7 @@ def _is_null(expr: ex.Expr) -> bool:
 def _float_differences(query: Query) -> list[str]:
     """Sums and differences of floats are rounded, so at a bound with a fraction many of them fail that people count."""
     found = []
-    for node in (node for test in query.where for node in ex.walk(test)):
+    for node in ex.walk(*query.where):
         if not isinstance(node, Compare) or node.op not in ("=", "<=", ">="):
             continue
         for side, bound in ((node.left, node.right), (node.right, node.left)):
@@ -141,7 +141,7 @@ def _first_events(query: Query) -> list[str]:
         if not is_alone or any(isinstance(node, Aggregate) for node in nodes):
             continue
         (var,) = names
-        tested = (node for other in query.where for node in ex.walk(other) if isinstance(node, Attr))
+        tested = (node for node in ex.walk(*query.where) if isinstance(node, Attr))
         if not any(node.var == var and node.at is At.FIRST for node in tested):
             twin = ex.to_text(test).replace(f"{var}[i]", f"{var}[1]")
             found.append(f"`{ex.to_text(test)}` holds from the second event on; for the first one too, add {twin}")
@@ -151,7 +151,7 @@ def _first_events(query: Query) -> list[str]:
 def _other_wildcards(query: Query) -> list[str]:
     """Patterns of LIKE with the wildcards of file names or regular expressions, which are mere characters."""
     found = []
-    for node in (node for test in query.where for node in ex.walk(test)):
+    for node in ex.walk(*query.where):
         if isinstance(node, ex.Like) and isinstance(node.pattern, Const) and isinstance(node.pattern.value, str):
             pattern = node.pattern.value
             if "*" in pattern and "%" not in pattern:
@@ -163,7 +163,7 @@ def _other_wildcards(query: Query) -> list[str]:
 def _bare_durations(query: Query) -> list[str]:
     """A number beside a difference of times counts microseconds, which few people mean."""
     found = []
-    for node in (node for test in query.where for node in ex.walk(test)):
+    for node in ex.walk(*query.where):
         if isinstance(node, Compare):
             for side, other in ((node.left, node.right), (node.right, node.left)):
                 is_difference = (

@@ -151,7 +151,8 @@ def _check_pattern(query: Query) -> None:
             span=query.pattern.span,
             expected="at least one event that does occur",
         )
-    _check_negation(query.pattern, query, None)
+    for node, parent in pt.with_parents(query.pattern):
+        _check_negation(node, query, parent)
     if query.dialect.closure is Closure.GROUP:
         _check_closures(query.pattern, False)
 
@@ -193,7 +194,6 @@ def _check_negation(pattern: Pattern, query: Query, parent: Pattern | None) -> N
                 span=pattern.span,
                 hint="make the inner pattern a query of its own and negate its name",
             )
-        return
     if isinstance(pattern, pt.Seq | pt.Conj):
         absent = [_is_absent(item) for item in pattern.items]
         of_operator = query.dialect.windows is Windows.OPERATOR
@@ -215,8 +215,6 @@ def _check_negation(pattern: Pattern, query: Query, parent: Pattern | None) -> N
                 hint="write how long the event must stay away, e.g. "
                 + ("`; 10)`" if of_operator else "`WITHIN 1 hour`"),
             )
-    for part in subpatterns(pattern):
-        _check_negation(part, query, pattern)
 
 
 def _check_closures(pattern: Pattern, in_conjunction: bool) -> None:

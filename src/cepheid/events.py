@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from cepheid.errors import InputProblem, Span
-from cepheid.types import UNKNOWN, Type, type_of, united
+from cepheid.types import Type, type_of_all, united
 
 UNTYPED = ""
 """The type of the events of an input that has no type column."""
@@ -92,26 +92,24 @@ EMPTY_SCHEMA = Schema({})
 
 def infer_schema(events: Iterable[Event]) -> Schema:
     """The schema of these events. A type lacks an attribute if none of its events has it (ruling 13)."""
-    types: dict[str, dict[str, Type]] = {}
+    values: dict[str, dict[str, list[object]]] = {}
     for event in events:
-        attributes = types.setdefault(event.type, {})
+        attributes = values.setdefault(event.type, {})
         for name, value in event.attributes.items():
-            kind, known = type_of(value), attributes.get(name, UNKNOWN)
-            attributes[name] = known if kind is known else united(known, kind)
-    return Schema(types)
+            attributes.setdefault(name, []).append(value)
+    return Schema({kind: {name: type_of_all(of) for name, of in columns.items()} for kind, columns in values.items()})
 
 
 def complete(events: Sequence[Event], schema: Schema) -> list[Event]:
     """The events with every attribute of their type: null where the row had none."""
     blank: dict[str, dict[str, Any]] = {name: dict.fromkeys(attributes) for name, attributes in schema.types.items()}
-
-    def completed(event: Event) -> Event:
+    completed = []
+    for event in events:
         everything = {**blank.get(event.type, {}), **event.attributes}
         # Most rows have all attributes in the same order, and a copy of each takes longer than reading it.
         is_complete = list(everything) == list(event.attributes)
-        return event if is_complete else replace(event, attributes=everything)
-
-    return [completed(event) for event in events]
+        completed.append(event if is_complete else replace(event, attributes=everything))
+    return completed
 
 
 def in_order(events: Iterable[Event]) -> list[Event]:

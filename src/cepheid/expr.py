@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from cepheid.errors import Span
 from cepheid.events import MICROSECONDS, Duration, timestamp_text
@@ -255,6 +255,9 @@ def conjunction(items: Sequence[Expr]) -> Expr:
     return TRUE if not items else items[0] if len(items) == 1 else And(tuple(items))
 
 
+N = TypeVar("N", bound="Expr")
+
+
 class _Parts(dict[type[Expr], tuple[str, ...]]):
     """The fields of a kind of node that hold nodes. (`dataclasses.fields` is slow, and trees are walked often.)"""
 
@@ -277,10 +280,10 @@ def children(expr: Expr) -> list[Expr]:
     return found
 
 
-def walk(expr: Expr) -> list[Expr]:
-    """The node and everything under it, top down."""
+def walk(*exprs: Expr) -> list[Expr]:
+    """The nodes and everything under them, each top down."""
     found: list[Expr] = []
-    waiting: list[Expr] = [expr]
+    waiting: list[Expr] = [*reversed(exprs)]
     while waiting:
         node = waiting.pop()
         found.append(node)
@@ -293,10 +296,10 @@ def walk(expr: Expr) -> list[Expr]:
     return found
 
 
-def walk_reads(expr: Expr) -> list[Expr]:
-    """The nodes of the expression with those of the operands of aggregates, in place of these aggregates."""
+def walk_reads(*exprs: Expr) -> list[Expr]:
+    """The nodes of the expressions with those of the operands of aggregates, in place of these aggregates."""
     found: list[Expr] = []
-    for node in walk(expr):
+    for node in walk(*exprs):
         found += walk(node.of.value) if isinstance(node, Aggregate) and node.of is not None else (node,)
     return found
 
@@ -320,6 +323,13 @@ def transform(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     return change(with_parts(expr, lambda part: transform(part, change)))
 
 
+def replaced(expr: Expr, kind: type[N] | tuple[type[N], ...], change: Callable[[N], Expr]) -> Expr:
+    """A copy with `change` applied to every node of these kinds, bottom up; the expression itself if it has none."""
+    if not any(isinstance(node, kind) or (isinstance(node, Aggregate) and node.of is not None) for node in walk(expr)):
+        return expr
+    return transform(expr, lambda node: change(node) if isinstance(node, kind) else node)
+
+
 def variables(expr: Expr) -> frozenset[str]:
     """The pattern variables that an expression names (an equivalence test applies to all and names none)."""
     names: set[str] = set()
@@ -334,13 +344,11 @@ def variables(expr: Expr) -> frozenset[str]:
 def spelt_out(expr: Expr, columns: Mapping[str, Expr]) -> Expr:
     """The expression with derived columns replaced by what they are derived from."""
 
-    def change(node: Expr) -> Expr:
-        if not isinstance(node, Attr) or node.name not in columns:
-            return node
-        of = node
-        return transform(columns[of.name], lambda n: replace(n, var=of.var, at=of.at) if isinstance(n, Attr) else n)
+    def change(of: Attr) -> Expr:
+        definition = columns.get(of.name)
+        return of if definition is None else replaced(definition, Attr, lambda n: replace(n, var=of.var, at=of.at))
 
-    return transform(expr, change)
+    return replaced(expr, Attr, change) if columns else expr
 
 
 def parameters(expr: Expr) -> frozenset[str]:
@@ -359,7 +367,7 @@ def substitute(expr: Expr, values: Mapping[str, Any]) -> Expr:
             case _:
                 return node
 
-    return transform(expr, change)
+    return replaced(expr, (Param, OccursWithin), change)
 
 
 # --- printer ----------------------------------------------------------------------------------------------------------
@@ -572,7 +580,7 @@ def _print_aggregate(expr: Aggregate) -> str:
         return "count(*)"
     if expr.of is not None:
         at = At.PREVIOUS if expr.over is Over.BEFORE else At.EVENT
-        inner = transform(expr.of.value, lambda node: replace(node, at=at) if isinstance(node, Attr) else node)
+        inner = replaced(expr.of.value, Attr, lambda node: replace(node, at=at))
         return f"{expr.fn}({to_text(inner)})"
     bracket = "[..i-1]" if expr.over is Over.BEFORE else ""
     of = "" if expr.name is None else f".{attribute_text(expr.name)}"

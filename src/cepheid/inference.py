@@ -27,6 +27,8 @@ E = TypeVar("E", bound=Expr)
 
 def typed(expr: E, attribute_type: AttributeType) -> E:
     """The expression with the type of every node; raises if types do not fit. `attribute_type` reads the schema."""
+    if isinstance(expr, Attr):
+        return replace(expr, type=attribute_type(expr))
     node = _with_typed_parts(expr, attribute_type)
     return replace(node, type=_type(node, attribute_type))
 
@@ -101,8 +103,6 @@ def _type(expr: Expr, attribute_type: AttributeType) -> Type:
             return type_of(expr.value) if expr.type.is_unknown else expr.type
         case ex.Param():
             return UNKNOWN
-        case Attr():
-            return attribute_type(expr)
         case ex.Whole():
             return RECORD
         case Aggregate():

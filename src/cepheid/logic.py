@@ -49,11 +49,12 @@ def expanded(query: Query) -> tuple[Expr, ...]:
     component equals the positive ones (ruling 5)."""
     result: list[Expr] = []
     for predicate in query.where:
-        result.extend(_expand_same(predicate, query) if isinstance(predicate, Same) else [predicate])
+        result.extend(pairs_of(predicate, query) if isinstance(predicate, Same) else [predicate])
     return tuple(result)
 
 
-def _expand_same(test: Same, query: Query) -> list[Expr]:
+def pairs_of(test: Same, query: Query) -> list[Expr]:
+    """An equivalence test as equalities of two events each, or of an event and the value."""
     found_roles = query.roles
     in_order = list(found_roles)
 
@@ -97,9 +98,9 @@ def _expand_same(test: Same, query: Query) -> list[Expr]:
 def last_instantiated(predicate: Expr, order: Mapping[str, int]) -> tuple[int, str]:
     """The component and the edge where a conjunct can be tested. One that reads `a[i]` and the
     whole group is tested at the take, over the group so far: once the run proceeds, there is no current event."""
-    instantiated = [(order[n.var], _edge(n)) for n in ex.walk(predicate) if isinstance(n, Attr | Aggregate)]
-    last = max((index for index, _ in instantiated), default=0)
-    edges = {edge for index, edge in instantiated if index == last}
+    instantiated = [node for node in ex.walk(predicate) if isinstance(node, Attr | Aggregate)]
+    last = max((order[node.var] for node in instantiated), default=0)
+    edges = {_edge(node) for node in instantiated if order[node.var] == last}
     return last, next((edge for edge in ("take", "proceed") if edge in edges), "begin")
 
 

@@ -303,6 +303,11 @@ def walk(pattern: Pattern) -> list[Pattern]:
     return found
 
 
+def with_parents(pattern: Pattern) -> list[tuple[Pattern, Pattern | None]]:
+    """The pattern and everything under it, each with what it is right under."""
+    return [(pattern, None), *((part, node) for node in walk(pattern) for part in subpatterns(node))]
+
+
 def with_subpatterns(pattern: Pattern, change: Callable[[Pattern], Pattern]) -> Pattern:
     """A copy with `change` applied to every pattern right under it."""
     match pattern:
@@ -510,8 +515,7 @@ def durations(query: Query) -> Iterator[Duration]:
                 yield window
             elif isinstance(node, Timer):
                 yield node.delay
-        for predicate in part.where:
-            yield from (node.duration for node in walk_expression(predicate) if isinstance(node, OccursWithin))
+        yield from (node.duration for node in walk_expression(*part.where) if isinstance(node, OccursWithin))
 
 
 def parameters(query: Query) -> list[str]:
@@ -519,8 +523,8 @@ def parameters(query: Query) -> list[str]:
     names: dict[str, None] = {}
     for part in queries_of(query):
         columns = [c for item in part.inputs if isinstance(item, DerivedStream) for c in item.columns]
-        for expr in (*part.where, *(c.expr for c in (*columns, *(part.output or ())))):
-            names.update(dict.fromkeys(node.name for node in walk_expression(expr) if isinstance(node, Param)))
+        nodes = walk_expression(*part.where, *(c.expr for c in (*columns, *(part.output or ()))))
+        names.update(dict.fromkeys(node.name for node in nodes if isinstance(node, Param)))
         if part.threshold is not None and isinstance(part.threshold.amount, str):
             names[part.threshold.amount] = None
     names.update(dict.fromkeys(d.amount for d in durations(query) if isinstance(d.amount, str)))

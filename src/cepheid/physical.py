@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property
 
 from cepheid import expr as ex
 from cepheid import limits
@@ -63,6 +63,7 @@ class Kind(Enum):
     """A string, a binary value or a long decimal as a number that stands for it."""
 
 
+@cache
 def kind_of(type_: Type) -> Kind | None:
     """How values of a type are held; None for types that kernels do not read."""
     if type_.is_exact:
@@ -106,7 +107,7 @@ class Bit:
 
 
 def mask_test(test: Expr) -> MaskTest:
-    of_one = ex.transform(test, lambda node: replace(node, var="", at=ex.At.EVENT) if isinstance(node, Attr) else node)
+    of_one = ex.replaced(test, Attr, lambda node: replace(node, var="", at=ex.At.EVENT))
     return MaskTest(of_one, tuple(node.type for node in ex.walk(of_one) if isinstance(node, Attr)))
 
 
@@ -275,6 +276,11 @@ class Lowered:
         """The components of the sequence; of another pattern, the pattern itself."""
         return self.pattern.items if isinstance(self.pattern, Seq) else (self.pattern,)
 
+    @cached_property
+    def attributes(self) -> Mapping[str, None]:
+        """The attributes that the predicates between events read, in order."""
+        return attributes_in(self.between)
+
     @property
     def has_closures(self) -> bool:
         return any(isinstance(node, Kleene) for node in walk(self.pattern))
@@ -323,7 +329,8 @@ class Lowered:
         """The plan of an evaluator: with a step for each component of the sequence, or `by_variable` one for each
         variable of any pattern, the negated ones last. `predicates` are those left between events, if fewer."""
         left = self.between if predicates is None else tuple(predicates)
-        names = [*attributes_in([*left, *self.summary])]
+        tested = self.attributes if left == self.between else attributes_in(left)
+        names = [*{**tested, **attributes_in(self.summary)}]
         names += partition_attributes(self.query) if self.query.non_overlapping else ()
         types = {name: self.types.get(name, UNKNOWN) for name in names}
         if self.has_durations:
@@ -331,7 +338,7 @@ class Lowered:
         required, nullable = self._nulls_between if left == self.between else self._nulls(left)
         masks = _Masks(self, {attr for attr in required if _is_exact(types[attr.name])})
         steps = tuple(masks.steps_by_variable() if by_variable else masks.steps())
-        lacking = [name for name in attributes_in(left) if name in self.lacks]
+        lacking = [name for name in tested if name in self.lacks]
         return Plan(
             query=self.query,
             evaluator=evaluator,
@@ -400,8 +407,8 @@ class Lowered:
 
     def _is_required(self, name: str, left: Sequence[Expr], required: set[Attr]) -> bool:
         """Whether no event that has a role has a null there."""
-        uses = {node for p in left for node in ex.walk(p) if isinstance(node, Attr) and node.name == name}
-        aggregates = (n for p in [*left, *self.summary] for n in ex.walk(p) if isinstance(n, ex.Aggregate))
+        uses = {node for node in ex.walk(*left) if isinstance(node, Attr) and node.name == name}
+        aggregates = (node for node in ex.walk(*left, *self.summary) if isinstance(node, ex.Aggregate))
         return uses <= required and all(aggregate.name != name for aggregate in aggregates)
 
 
@@ -488,10 +495,9 @@ class _Masks:
 def attributes_in(predicates: Iterable[Expr]) -> dict[str, None]:
     """The attributes that predicates name, in order."""
     names: dict[str, None] = {}
-    for predicate in predicates:
-        for node in ex.walk_reads(predicate):
-            if isinstance(node, Attr | ex.Aggregate) and node.name is not None:
-                names[node.name] = None
+    for node in ex.walk_reads(*predicates):
+        if isinstance(node, Attr | ex.Aggregate) and node.name is not None:
+            names[node.name] = None
     return names
 
 

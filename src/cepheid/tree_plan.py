@@ -100,7 +100,11 @@ def tree_operands(node: TreeNode) -> tuple[TreeNode, ...]:
 
 def tree_nodes(node: TreeNode) -> list[TreeNode]:
     """The node and everything under it, top down."""
-    return [node, *(inner for operand in tree_operands(node) for inner in tree_nodes(operand))]
+    found, waiting = [], [node]
+    while waiting:
+        found.append(waiting.pop())
+        waiting += reversed(tree_operands(found[-1]))
+    return found
 
 
 def tree_text(node: TreeNode) -> str:

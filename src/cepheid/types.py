@@ -7,7 +7,7 @@ decimal has up to 18 digits and arithmetic on short decimals stays short, so tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
@@ -97,9 +97,8 @@ class Type:
 
     def fits(self, other: Type) -> bool:
         """Whether a value of this type can stand where `other` is expected."""
-        if self.is_unknown or other.is_unknown:
-            return True
-        return self.family is other.family or (self.is_number and other.is_number)
+        is_same = self.family is other.family or (self.is_number and other.is_number)
+        return is_same or self.is_unknown or other.is_unknown
 
 
 INTEGER, UNSIGNED, FLOAT = Type(Family.INTEGER), Type(Family.UNSIGNED), Type(Family.FLOAT)
@@ -114,6 +113,10 @@ def decimal(precision: int, scale: int) -> Type:
 
 def list_of(item: Type = UNKNOWN) -> Type:
     return Type(Family.LIST, item=item)
+
+
+_BY_CLASS: Mapping[type, Type] = {str: STRING, float: FLOAT, bool: BOOLEAN}
+"""The classes that say the type of their values."""
 
 
 def type_of(value: object) -> Type:
@@ -202,6 +205,16 @@ def _of_times(op: str, left: Type, right: Type) -> Type | None:
 def is_rounded(op: str, left: Type, right: Type) -> bool:
     """Whether a duration is computed as a float and rounded: one divided by a number, or times a fraction."""
     return op == "/" or (op == "*" and bool({Family.FLOAT, Family.DECIMAL} & {left.family, right.family}))
+
+
+def type_of_all(values: Iterable[object]) -> Type:
+    """The type that holds all the values."""
+    known = [value for value in values if value is not None]
+    classes = set(map(type, known))
+    if classes == {int} and min(known) >= -(2**63) and max(known) < 2**63:  # type: ignore[type-var,operator]
+        return INTEGER
+    alike = _BY_CLASS.get(classes.pop()) if len(classes) == 1 else None
+    return united_all(map(type_of, known)) if alike is None else alike
 
 
 def average(of: Type) -> Type:

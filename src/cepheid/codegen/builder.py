@@ -64,7 +64,7 @@ class Writer:
     @contextmanager
     def block(self, opening: str) -> Iterator[None]:
         """The lines written inside are the body of `opening`."""
-        self(opening)
+        self.lines.append("    " * self._depth + opening)
         self._depth += 1
         yield
         self._depth -= 1

@@ -192,29 +192,26 @@ def is_compilable(predicate: Expr, types: Mapping[str, Type]) -> bool:
 
 
 def _node_is_compilable(node: Expr, types: Mapping[str, Type]) -> bool:
-    def long(*operands: Expr) -> list[bool]:
-        return [_is_long(operand, types) for operand in operands]
-
     match node:
         case ex.Call(fn="length"):
             return _is_text(node.args[0], types)
         case ex.Call():
-            return kernels_compute(node) and not any(long(node, *node.args))
+            return kernels_compute(node) and not any(_is_long(operand, types) for operand in (node, *node.args))
         case ex.Contains():
             return _is_text(node.item, types) and _is_text(node.text, types)
         case ex.Like():
             return _is_text(node.item, types) and _is_text(node.pattern, types)
         case ex.Arithmetic():
-            return not any(long(node.left, node.right)) and node.type.scale <= SHORT_DIGITS
+            return not (_is_long(node.left, types) or _is_long(node.right, types)) and node.type.scale <= SHORT_DIGITS
         case ex.Negative():
-            return not any(long(node.item))
+            return not _is_long(node.item, types)
         case ex.Compare():
-            return len({*long(node.left, node.right)}) == 1
+            return _is_long(node.left, types) == _is_long(node.right, types)
         case ex.In():
-            return len({*long(node.item, *node.values)}) == 1
+            return len({_is_long(operand, types) for operand in (node.item, *node.values)}) == 1
         case ex.Aggregate():
             adds = ex.AGGREGATES[node.fn].result is ex.ResultType.NUMBER
-            return not (adds and any(long(node))) and not _is_list(node, types)
+            return not (adds and _is_long(node, types)) and (_counts(node) or not _is_list(node, types))
         case ex.Vector() | ex.Whole() | ex.OccursWithin() | ex.Param():
             return False
         case ex.Attr():
@@ -226,8 +223,8 @@ def _node_is_compilable(node: Expr, types: Mapping[str, Type]) -> bool:
 def _is_long(expr: Expr, types: Mapping[str, Type]) -> bool:
     """Whether values are decimals of more than 18 digits, which kernels compare by their ranks but do not compute."""
     kind = expr.type
-    if isinstance(expr, ex.Attr | ex.Aggregate) and expr.name is not None and not _counts(expr):
-        kind = types.get(expr.name, UNKNOWN)
+    if isinstance(expr, ex.Attr) or (isinstance(expr, ex.Aggregate) and expr.name is not None and not _counts(expr)):
+        kind = types.get(expr.name or "", UNKNOWN)
     return kind.family is Family.DECIMAL and not kind.is_short
 
 
@@ -244,11 +241,11 @@ def _is_text(expr: Expr, types: Mapping[str, Type]) -> bool:
 
 
 def _is_list(expr: ex.Attr | ex.Aggregate, types: Mapping[str, Type]) -> bool:
-    return expr.name is not None and types.get(expr.name, UNKNOWN).family is Family.LIST and not _counts(expr)
+    return expr.name is not None and types.get(expr.name, UNKNOWN).family is Family.LIST
 
 
-def _counts(expr: ex.Attr | ex.Aggregate) -> bool:
-    return isinstance(expr, ex.Aggregate) and ex.AGGREGATES[expr.fn].result is ex.ResultType.COUNT
+def _counts(expr: ex.Aggregate) -> bool:
+    return ex.AGGREGATES[expr.fn].result is ex.ResultType.COUNT
 
 
 # --- source -----------------------------------------------------------------------------------------------------------

@@ -218,11 +218,10 @@ class Fragment:
     sentinel: Literal
 
     def with_literal(self, literal: Literal) -> Expr:
-        def value(node: Expr) -> Expr:
-            is_sentinel = isinstance(node, Const) and node.value == self.sentinel
-            return replace(node, value=literal) if is_sentinel and isinstance(node, Const) else node
+        def value(node: Const) -> Expr:
+            return replace(node, value=literal) if node.value == self.sentinel else node
 
-        return ex.transform(self.condition, value)
+        return ex.replaced(self.condition, Const, value)
 
 
 def without_fragments(rule: Rule, sentinels: Sequence[Literal]) -> tuple[Rule, list[Fragment] | None]:

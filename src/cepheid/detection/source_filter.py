@@ -14,7 +14,7 @@ from cepheid.detection.partials import Asked
 from cepheid.engine.prepare import Prepared, prepare
 from cepheid.engine.run import run_matches
 from cepheid.errors import CepheidError, InputProblem, shown
-from cepheid.expr import Aggregate, Attr, Expr, Whole, to_text, transform, type_name_text, variables, walk
+from cepheid.expr import Aggregate, Attr, Expr, Whole, replaced, to_text, type_name_text, variables, walk
 from cepheid.io.asked_source import Kept
 from cepheid.io.event_log import Keep
 from cepheid.io.inputs import Columns
@@ -99,9 +99,7 @@ def _is_special(predicate: Expr) -> bool:
 
 
 def _renamed(predicate: Expr, var: str) -> Expr:
-    return transform(
-        predicate, lambda node: replace(node, var=EVENT) if isinstance(node, Attr) and node.var == var else node
-    )
+    return replaced(predicate, Attr, lambda node: replace(node, var=EVENT) if node.var == var else node)
 
 
 def _reads_back(text: str) -> bool:

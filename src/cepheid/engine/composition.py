@@ -27,7 +27,7 @@ from cepheid.io.inputs import Columns
 from cepheid.io.rows import START, TIME
 from cepheid.io.source import Attributes, SourceDescription, flat_fields
 from cepheid.lang import sase
-from cepheid.logic import expanded
+from cepheid.logic import pairs_of
 from cepheid.pattern import (
     Column,
     DerivedStream,
@@ -308,8 +308,7 @@ def _rewritten(query: Query, derived: Mapping[str, DerivedType]) -> Query:
                 f"the equivalence test `[{predicate.name}]` reads columns of different types, so it cannot partition",
                 hint="give the attribute one type with CAST in the RETURN of the query that derives it",
             )
-        pairs = expanded(replace(query, where=(predicate,)))
-        return tuple(ex.transform(pair, renamed) for pair in pairs)
+        return tuple(ex.transform(pair, renamed) for pair in pairs_of(predicate, query))
 
     where = tuple(test for predicate in query.where for test in tests(predicate))
     output = query.output and tuple(Column(c.name, ex.transform(c.expr, renamed)) for c in query.output)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -60,11 +61,13 @@ class Observer:
         """The time of the last event before the current batch."""
         self.shares = np.random.default_rng(1).random((len(plan.steps), _MANY))
         """Random numbers that select an event in the window for each further variable."""
-        between = [p for p in plan.predicates if len(ex.variables(p)) > 1 and is_single(p)]
-        self.predicates = [_Observed.of(p, plan) for p in between if _is_observable(p, plan.columns)]
-        self.named = sorted({var for observed in self.predicates for var in observed.variables})
         self.column = {name: (number, kind) for number, (name, kind) in enumerate(plan.columns.items())}
         self.bit = {step.var: step.begin for step in plan.steps}
+
+    @cached_property
+    def predicates(self) -> list[_Observed]:
+        between = [p for p in self.plan.predicates if len(ex.variables(p)) > 1 and is_single(p)]
+        return [_Observed.of(p, self.plan) for p in between if _is_observable(p, self.plan.columns)]
 
     def pass_over(self, encoded: Batch) -> None:
         """Skips a batch."""
@@ -114,7 +117,8 @@ class Observer:
             return {}
         size, number = (_COUNTED, _MANY) if thoroughly else (_STRETCH, _COMBINATIONS)
         stretch = encoded.cut(max(len(encoded) - size, 0), len(encoded))
-        can_be = {var: stretch.mask & np.uint64(1 << self.bit[var]) for var in self.named}
+        named = sorted({var for observed in self.predicates for var in observed.variables})
+        can_be = {var: stretch.mask & np.uint64(1 << self.bit[var]) for var in named}
         members = {var: bits.astype(bool).nonzero()[0] for var, bits in can_be.items()}
         shares: dict[str, float] = {}
         for observed in self.predicates:

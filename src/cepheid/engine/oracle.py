@@ -88,7 +88,7 @@ def derived_columns(prepared: Prepared) -> list[str]:
 
 def _members_read(prepared: Prepared) -> list[str]:
     """What RETURN reads of the closures of derived events. Events do not show it."""
-    nodes = [node for column in prepared.query.output or () for node in walk_reads(column.expr)]
+    nodes = walk_reads(*(column.expr for column in prepared.query.output or ()))
     names = [node.name for node in nodes if isinstance(node, Attr | Aggregate) and node.name is not None]
     return [name for name in dict.fromkeys(names) if MEMBER in name]
 
@@ -129,7 +129,7 @@ def _decode_input(prepared: Prepared, batch: pa.RecordBatch, positions: Sequence
     ticks = batch.column(TIME).to_pylist()
     known = prepared.schema.types
     starts = batch.column(START_TICKS).to_pylist() if START_TICKS in batch.schema.names else None
-    events = events_of(batch.select(names), kinds, ticks, positions, source.columns, known, starts)
+    events = list(events_of(batch.select(names), kinds, ticks, positions, source.columns, known, starts))
     if ROW in names:
         return [_as_settled(event, known) for event in events]
     return [_of_its_type(event, prepared) for event in events]
@@ -465,8 +465,9 @@ class Presenter:
     @classmethod
     def of(cls, prepared: Prepared, texts: Mapping[int, Any]) -> Presenter:
         query, input, clock = prepared.query, prepared.input, prepared.clock
-        kinds = with_declared(prepared.written, prepared.schema).types
-        derived = {item.name or "" for item in prepared.written.inputs if not isinstance(item, SourceStream)}
+        written = prepared.written
+        kinds = with_declared(written, prepared.schema).types
+        derived = {item.name or "" for item in written.inputs if not isinstance(item, SourceStream)}
         roles = query.roles
         types = {}
         for column in query.output or ():

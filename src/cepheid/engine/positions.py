@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from cepheid.io.rows import Rows
-from cepheid.pattern import Disj, Iteration, Pattern, roles, subpatterns
+from cepheid.pattern import Disj, EventClass, Iteration, Pattern, roles, subpatterns
 from cepheid.runtime.kernel import Array, Positions
 
 _BLOCK = 1 << 12
@@ -79,12 +79,12 @@ class Binding:
         )
 
 
-def _outside_iterations(pattern: Pattern) -> Iterator[Pattern]:
+def _outside_iterations(pattern: Pattern) -> list[Pattern]:
     """The nodes of a pattern, but for those inside EQL's iterations: there, the list of a branch not taken is empty."""
-    yield pattern
-    if not isinstance(pattern, Iteration):
-        for part in subpatterns(pattern):
-            yield from _outside_iterations(part)
+    found = [pattern]
+    for node in found:
+        found += () if isinstance(node, EventClass | Iteration) else subpatterns(node)
+    return found
 
 
 def position_columns(positions: Positions, binding: Binding) -> dict[str, pa.Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -11,6 +11,12 @@ def value_of(values: Mapping[str, Any], column: str, default: Any = None) -> Any
         return values.get(column, default)
     outer = _outer(values, column)
     return default if outer is None else value_of(values[outer], column.removeprefix(f"{outer}."), default)
+
+
+def column_of(rows: Iterable[Mapping[str, Any]], column: str) -> list[Any]:
+    """The value of each row in a column; null where a row has none."""
+    is_plain = "." not in column
+    return [row.get(column) if is_plain else value_of(row, column) for row in rows]
 
 
 def with_value(values: Mapping[str, Any], column: str, value: Any) -> dict[str, Any]:

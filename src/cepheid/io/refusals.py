@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from cepheid.events import UNTYPED
 from cepheid.io.formats.text import TextTable
 from cepheid.io.inputs import Columns
+from cepheid.io.nested import value_of
 from cepheid.io.rejects import Malformed, Reject, after_end
 from cepheid.io.rows import is_moment
 from cepheid.io.times import LAST_TIME, TimeKind, event_time, fraction_unit
@@ -88,7 +89,7 @@ class _Refusals:
         if self.type is not None:
             return self.type
         if self.type_column is not None:
-            return event_type(values, self.type_column)
+            return event_type(value_of(values, self.type_column), self.type_column)
         self.has_other_types |= values.get(self.columns.type) is not None
         return UNTYPED
 

@@ -24,13 +24,13 @@ from cepheid.io.event_columns import other_kind_of_start
 from cepheid.io.formats import BrokenRow, Format, expand, format_named
 from cepheid.io.formats.text import EXACT, without_collecting
 from cepheid.io.inputs import DEFAULT_COLUMNS, Columns, Input
-from cepheid.io.nested import value_of
+from cepheid.io.nested import column_of, value_of
 from cepheid.io.rejects import Malformed, Reject, after_end
 from cepheid.io.rows import ROW, START, TIME, TYPE
 from cepheid.io.source import JSON, TableSource
 from cepheid.io.times import LAST_TIME, MixedTimes, TimeKind, event_time, fraction_unit
 from cepheid.io.values import event_type, flatten_read, misfit, typed_values
-from cepheid.types import BOOLEAN, FLOAT, INTEGER, STRING, UNKNOWN, to_arrow, type_of, united
+from cepheid.types import BOOLEAN, FLOAT, INTEGER, STRING, to_arrow, type_of, type_of_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +139,7 @@ class _InputReader:
         """The rows with a time of the most common kind. Of two equally common kinds, the first seen."""
         parsed: list[tuple[_Row, TimeKind]] = []
         self.fraction_unit = self._fraction_unit(rows)
-        for row in rows:
-            value = value_of(row.values, self.columns.time)
+        for row, value in zip(rows, column_of((row.values for row in rows), self.columns.time), strict=True):
             if self.fraction_unit is not None and isinstance(value, int | float) and not isinstance(value, bool):
                 row.time = round(value * MICROSECONDS[self.fraction_unit])
                 parsed.append((row, TimeKind.TIMESTAMP))
@@ -199,7 +198,7 @@ class _InputReader:
     def _fraction_unit(self, rows: list[_Row]) -> str | None:
         """The unit of times that are numbers with fractions, if they are epochs: they become timestamps."""
         times = self.columns.times
-        cells = (value_of(row.values, name) for row in rows for name in times)
+        cells = (cell for name in times for cell in column_of((row.values for row in rows), name))
         numbers: list[Any] = [cell for cell in cells if type(cell) in (int, float)]
         finite = [number for number in numbers if number == number]
         if not finite or all(type(number) is int or float(number).is_integer() for number in finite):
@@ -212,12 +211,13 @@ class _InputReader:
             for row in rows:
                 row.type = self.item.type
             return rows
-        if all(value_of(row.values, self.columns.type) is None for row in rows):
+        kinds = column_of((row.values for row in rows), self.columns.type)
+        if all(kind is None for kind in kinds):
             return rows
         typed = []
-        for row in rows:
+        for row, kind in zip(rows, kinds, strict=True):
             try:
-                row.type = event_type(row.values, self.columns.type)
+                row.type = kind if type(kind) is str and kind else event_type(kind, self.columns.type)
             except Malformed as problem:
                 self.rejects.append(row.rejected(str(problem)))
             else:
@@ -274,8 +274,8 @@ def _with_fitting_values(
     mixed = [name for name, found in of_numbers.items() if len(found) > 1]
     wanted = {key: counted.most_common(1)[0][0] for key, counted in votes.items()}
     for type_name, name in votes:
-        kind = declared.types.get(type_name, {}).get(name, UNKNOWN)
-        if not kind.is_unknown:
+        kind = declared.types.get(type_name, {}).get(name)
+        if kind is not None and not kind.is_unknown:
             wanted[type_name, name] = kind.noun
     if all(counted.keys() == {wanted[key]} for key, counted in votes.items()):
         return _with_one_kind_of_number(rows, mixed)
@@ -370,8 +370,8 @@ def _narrowest(values: Sequence[Any]) -> pa.DataType:
     kinds = set(map(type, values))
     if not kinds:
         return pa.null()
-    if kinds == {int}:
-        return to_arrow(united(type_of(min(values)), type_of(max(values))))
+    if kinds == {int} and not -(2**63) <= min(values) <= max(values) < 2**63:
+        return to_arrow(type_of_all(values))
     if kinds == {int, float}:
         return pa.float64()
     if kinds == {list}:

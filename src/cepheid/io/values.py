@@ -10,7 +10,6 @@ from typing import Any
 
 from cepheid.errors import shown
 from cepheid.io.inputs import Columns
-from cepheid.io.nested import value_of
 from cepheid.io.rejects import Malformed, no_type, shown_value
 from cepheid.types import LONG_DIGITS, RECORD, Type, type_of
 
@@ -77,8 +76,8 @@ def _require_plain(name: str, value: Any, depth: int) -> None:
             _require_plain(name, item, depth + 1)
 
 
-def event_type(values: Mapping[str, Any], column: str) -> str:
-    kind = value_of(values, column)
+def event_type(kind: Any, column: str) -> str:
+    """The event type by its value in the column of types."""
     if isinstance(kind, str) and kind:
         return kind
     if kind is None or kind == "":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from enum import Enum
 
 from cepheid import expr as ex
@@ -67,14 +67,18 @@ def _unmet(lowered: Lowered, counted_absences: Absences, closure_bits: int) -> I
         text = ex.to_text(ex.spelt_out(predicate, lowered.derived))
         yield f"`{text}` cannot be compiled: {_obstacle(predicate, lowered)}"
     edges = sum(1 if role.kleene is None else closure_bits for role in lowered.roles.values())
-    lacking = lowered.lacks.keys() & attributes_in(lowered.between)
+    lacking = lowered.lacks.keys() & lowered.attributes
     if edges + len(lacking) + len(lowered.nullable) > MASK_BITS:
         yield (
             f"the mask of an event has {MASK_BITS} bits, which are too few for the components of the pattern and "
             "for the attributes that may be absent or null (split the query into queries that feed one another)"
         )
-    odd = [name for predicate in (*lowered.between, *single) for name in _without_type(predicate, lowered)]
-    odd += [name for name in attributes_in(lowered.summary) if _is_mixed(name, lowered)]
+    read = attributes_in([*lowered.between, *single, *lowered.summary])
+    mixed = {name for name in read.keys() - lowered.types.keys() if _is_mixed(name, lowered)}
+    odd = [
+        name for predicate in (*lowered.between, *single) if mixed for name in _without_type(predicate, lowered, mixed)
+    ]
+    odd += [name for name in attributes_in(lowered.summary) if name in mixed]
     if odd:
         yield (
             f"the attribute `{odd[0]}` does not have one type that conditions can read (give it one in the input, or a "
@@ -135,14 +139,14 @@ def _uncounted(lowered: Lowered, decided: Absences) -> Iterator[str]:
             )
 
 
-def _without_type(predicate: ex.Expr, lowered: Lowered) -> Iterator[str]:
+def _without_type(predicate: ex.Expr, lowered: Lowered, mixed: Collection[str]) -> Iterator[str]:
     """The attributes whose values have different types, where more is asked than whether one equals another value, or
     whether a value of a single event does."""
     is_single = predicate not in lowered.between
     for node in ex.walk(predicate):
         compares = is_single and isinstance(node, ex.Compare | ex.In | ex.IsNull)
         for part in ex.children(node):
-            is_mixed = isinstance(part, ex.Attr) and _is_mixed(part.name, lowered)
+            is_mixed = isinstance(part, ex.Attr) and part.name in mixed
             if isinstance(part, ex.Attr) and is_mixed and not compares and (not is_single or part.type.is_unknown):
                 yield part.name
 

@@ -10,6 +10,7 @@ stored is the evaluator's business: it reads a value through a `Source`.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -70,9 +71,12 @@ class StateVector:
         self.event_column: Callable[[int], str] = lambda column: f"column{column}[e]"
         """How an attribute of the current event is read."""
 
-    def on_edge(self, predicates: Sequence[Expr], component: int, edge: str) -> list[Expr]:
-        """The predicates on one edge of a component: `begin`, `take` or `proceed`."""
-        return [p for p in predicates if last_instantiated(p, self.index) == (component, edge)]
+    def on_edges(self, predicates: Sequence[Expr]) -> defaultdict[tuple[int, str], list[Expr]]:
+        """The predicates on each edge of a component: `begin`, `take` or `proceed`."""
+        placed: defaultdict[tuple[int, str], list[Expr]] = defaultdict(list)
+        for predicate in predicates:
+            placed[last_instantiated(predicate, self.index)].append(predicate)
+        return placed
 
     def may_be_empty(self, component: int) -> bool:
         return self.steps[component].low == 0

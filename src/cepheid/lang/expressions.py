@@ -44,8 +44,8 @@ from cepheid.expr import (
     Same,
     Vector,
     children,
+    replaced,
     to_text,
-    transform,
     variables,
 )
 from cepheid.functions import ALIASES, FUNCTIONS
@@ -252,7 +252,7 @@ def resolve(
             case _:
                 return node
 
-    return transform(expr, change)
+    return replaced(expr, (EqualChain, Length, Group, Param, And, Or), change)
 
 
 def flat(kind: type[And] | type[Or], items: Collection[Expr], span: Span | None) -> Expr:

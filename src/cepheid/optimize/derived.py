@@ -27,6 +27,7 @@ Point = Attr | Sequence[Expr]
 """An attribute that is a list of numbers, or the numbers."""
 _CONDITIONS = (ex.Like, ex.Contains, ex.Compare, ex.In, ex.IsNull)
 _CONNECTIVES = (ex.And, ex.Or, ex.Not, ex.Filter)
+_PLAIN = (Attr, ex.Const, ex.Compare, *_CONNECTIVES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,10 @@ def derived(predicates: Sequence[Expr], types: Mapping[str, Type], summary: Sequ
     """The predicates, and the columns of a summary, with derived columns where kernels need them: for what they cannot
     compute, for what they look up, and for the operands of aggregates. `types` are those of the input's columns."""
     derivation = _Derivation(types)
-    folded = [derivation.looked_up(derivation.of_columns(_folded(p))) for p in predicates]
-    changed = tuple(derivation.condition(p) if derivation.is_beyond_kernels(p) else p for p in folded)
+    plain = list(map(derivation.is_plain, predicates))
+    pairs = list(zip(plain, predicates, strict=True))
+    folded = [p if is_plain else derivation.looked_up(derivation.of_columns(_folded(p))) for is_plain, p in pairs]
+    changed = tuple(p if is_plain else derivation.condition(p) for is_plain, p in zip(plain, folded, strict=True))
     columns = tuple(map(derivation.of_columns, summary))
     return Derived(changed, columns, derivation.columns, derivation.column_types)
 
@@ -63,6 +66,15 @@ class _Derivation:
     types: Mapping[str, Type]
     columns: dict[str, Expr] = field(default_factory=dict)
     column_types: dict[str, Type] = field(default_factory=dict)
+
+    def is_plain(self, expr: Expr) -> bool:
+        """Whether an expression only compares columns and constants that kernels hold, which stays."""
+        nodes = ex.walk(expr)
+        held = [
+            self.types.get(n.name) if isinstance(n, Attr) else n.type for n in nodes if isinstance(n, Attr | ex.Const)
+        ]
+        is_held = all(kind is not None and kind.family not in (Family.LIST, Family.DECIMAL) for kind in held)
+        return is_held and all(isinstance(node, _PLAIN) for node in nodes)
 
     def is_beyond_kernels(self, expr: Expr) -> bool:
         """Whether kernels cannot compute a part of the expression."""
@@ -89,12 +101,12 @@ class _Derivation:
         """The expression with the operands of its aggregates as columns: `sum(b.v * b.w)` is the sum of the column
         `v * w`."""
 
-        def change(node: Expr) -> Expr:
-            if not isinstance(node, ex.Aggregate) or node.of is None:
+        def change(node: ex.Aggregate) -> Expr:
+            if node.of is None:
                 return node
             return replace(node, name=self._column(node.of.value, node.operand).name, of=None)
 
-        return ex.transform(expr, change)
+        return ex.replaced(expr, ex.Aggregate, change)
 
     def looked_up(self, expr: Expr) -> Expr:
         """An equality of values computed from one event each as one of columns: `a.k + 1 = b.k` is a.`k + 1` = b.k."""
@@ -152,8 +164,8 @@ class _Derivation:
         such distance."""
         conditions: list[Expr] = []
 
-        def spelt_out(node: Expr) -> Expr:
-            if not isinstance(node, ex.Call) or node.fn != "distance" or _event_of(node) is not None:
+        def spelt_out(node: ex.Call) -> Expr:
+            if node.fn != "distance" or _event_of(node) is not None:
                 return node
             points = self._points(node.args)
             if points is None:
@@ -171,7 +183,7 @@ class _Derivation:
             conditions.extend([] if sizes else [ex.Compare("<=", columns[-1], most, type=BOOLEAN)])
             return _euclidean(read[0], read[1], node.span)
 
-        changed = ex.transform(test, spelt_out)
+        changed = ex.replaced(test, ex.Call, spelt_out)
         if changed == test:
             return None
         return ex.And((self.condition(changed), *conditions), type=BOOLEAN) if conditions else self.condition(changed)
@@ -240,8 +252,8 @@ class _Derivation:
         event = _event_of(expr)
         assert event is not None
         var, at = event
-        definition = ex.transform(expr, lambda n: replace(n, var="", at=ex.At.EVENT) if isinstance(n, Attr) else n)
-        name = ex.to_text(ex.transform(definition, lambda n: ex.Param(n.name) if isinstance(n, Attr) else n))
+        definition = ex.replaced(expr, Attr, lambda n: replace(n, var="", at=ex.At.EVENT))
+        name = ex.to_text(ex.replaced(definition, Attr, lambda n: ex.Param(n.name)))
         while (
             name in self.types
             or name == getattr(definition, "name", None)  # the input has the name, as JSON text
@@ -272,13 +284,11 @@ def _folded(predicate: Expr) -> Expr:
     """The predicate with the values of functions and tests of constants: `length('ab') < a.v` is `2 < a.v`."""
 
     def change(node: Expr) -> Expr:
-        if not isinstance(node, ex.Call | ex.Like | ex.Contains) or not all(
-            isinstance(part, ex.Const) for part in ex.children(node)
-        ):
+        if not all(isinstance(part, ex.Const) for part in ex.children(node)):
             return node
         return ex.Const(evaluation.value(node, evaluation.Env({})), type=node.type, span=node.span)
 
-    return ex.transform(predicate, change)
+    return ex.replaced(predicate, (ex.Call, ex.Like, ex.Contains), change)
 
 
 def _item_family(kind: Type) -> Family | None:

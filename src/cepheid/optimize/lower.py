@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cepheid import expr as ex
@@ -16,7 +16,7 @@ from cepheid.errors import NotAvailable
 from cepheid.evaluator import Evaluator
 from cepheid.events import Clock, Schema
 from cepheid.expr import At, Attr, Expr
-from cepheid.logic import expanded, normal_form
+from cepheid.logic import normal_form, pairs_of
 from cepheid.optimize.derived import derived
 from cepheid.optimize.rules import FALSE, lean_equalities, rewrite, wants_rewrites
 from cepheid.optimize.stats import NO_STATS, Stats
@@ -201,10 +201,13 @@ def lowered_query(
     composite: frozenset[str] = frozenset(),
 ) -> Lowered:
     """A bound query with its predicates sorted into those on one event and those between events."""
-    predicates = typed_predicates(query, expanded(query), schema)
     found = query.roles
-    edges = {id(p): _edge(p, query) for p in predicates}
-    constant = [p for p in predicates if not ex.variables(p)]
+    predicates: list[Expr] = []
+    for test in query.where:
+        predicates += typed_predicates(query, pairs_of(test, query), schema) if isinstance(test, ex.Same) else (test,)
+    variables = {id(p): ex.variables(p) for p in predicates}
+    edges = {id(p): _edge(p, variables[id(p)], query) for p in predicates}
+    constant = [p for p in predicates if not variables[id(p)]]
     alone = {var: [*(p for p in predicates if edges[id(p)] == (var, "begin")), *constant] for var in found}
     taken = {var: [p for p in predicates if edges[id(p)] == (var, "take")] for var in found}
     single = {id(p) for tests in (*alone.values(), *taken.values()) for p in tests}
@@ -224,7 +227,7 @@ def lowered_query(
         query=query,
         pattern=normal_form(query.pattern),
         roles=found,
-        predicates=predicates,
+        predicates=tuple(predicates),
         alone=alone,
         taken=taken,
         between=between.predicates,
@@ -249,13 +252,14 @@ def _has_its_type(name: str, type_: Type, schema: Schema) -> bool:
     return all(attributes[name] == type_ for attributes in schema.types.values() if name in attributes)
 
 
-def _edge(predicate: Expr, query: Query) -> tuple[str, str] | None:
-    """The variable and edge of the only event that a predicate reads; None if it reads several."""
-    names = ex.variables(predicate)
-    if len(names) != 1 or any(isinstance(n, ex.Aggregate) for n in ex.walk(predicate)):
+def _edge(predicate: Expr, variables: Collection[str], query: Query) -> tuple[str, str] | None:
+    """The variable and edge of the only event that a predicate on some variables reads; None if it reads several."""
+    if len(variables) != 1:
         return None
-    (var,) = names
-    indexes = {node.at for node in ex.walk(predicate) if isinstance(node, Attr)}
+    (var,), nodes = variables, ex.walk(predicate)
+    if any(isinstance(node, ex.Aggregate) for node in nodes):
+        return None
+    indexes = {node.at for node in nodes if isinstance(node, Attr)}
     positions = query.dialect.closure is Closure.RUN
     if indexes <= ({At.EVENT, At.FIRST} if positions else {At.EVENT}):
         return var, "begin"

@@ -25,12 +25,12 @@ from cepheid.events import EMPTY_SCHEMA, Schema
 from cepheid.expr import At, Attr, Compare, Const, Expr
 from cepheid.optimize.bounds import contradict
 from cepheid.pattern import Pattern, Query, Strategy, always_bound, partition_attributes, positives, subpatterns, walk
-from cepheid.types import FLOAT
+from cepheid.types import BOOLEAN, FLOAT
 from cepheid.values import arithmetic, compare
 
 Rule = Callable[[Query, Schema], Query]
 
-FALSE = Const(False)
+FALSE = Const(False, type=BOOLEAN)
 _WEIGHT: dict[type[Pattern], int] = {pt.Disj: 1, pt.Seq: 2, pt.Conj: 3}
 _LARGEST_CLASS = 8
 """The number of equal attributes up to which all pairs are added."""

@@ -538,7 +538,7 @@ def _spark_pattern(pattern: str) -> str:
 
 def _of_one_event(test: Expr) -> Expr:
     """The test without its variable's name, so that equal tests of several components are made once."""
-    return ex.transform(test, lambda node: replace(node, var="") if isinstance(node, ex.Attr) else node)
+    return ex.replaced(test, ex.Attr, lambda node: replace(node, var=""))
 
 
 def _settled(condition: Column) -> Column:

@@ -66,16 +66,16 @@ def _text_rows(file: Path, columns: Columns, requires_times: bool = False) -> It
     """Rows of strings. An empty cell is null."""
     opened, usual = CsvText.of(file, columns), usual_cell(columns)
     text = opened.content.decode("utf-8-sig", errors="surrogateescape")
+    is_unicode = _is_unicode(text)
     lines = [line for line in re.split(r"(?<=\n)", text) if line]
     header: list[str] | None = None
-    for at, raw, found in _csv_records(lines, opened.delimiter):
-        number, cells = (
-            at + opened.skipped,
-            found if header is None or isinstance(found, str) else row_cells(found, len(header)),
-        )
+    for at, raw, cells in _csv_records(lines, opened.delimiter):
+        number = at + opened.skipped
+        if header is not None and not isinstance(cells, str) and len(cells) > len(header):
+            cells = row_cells(cells, len(header))
         if header is None:
             header = _header(file, raw, cells, columns if requires_times else None)
-        elif not _is_unicode(raw):
+        elif not (is_unicode or _is_unicode(raw)):
             yield BrokenRow(
                 number, "not UTF-8 text", raw.encode(errors="surrogateescape").decode(errors="backslashreplace")
             )
@@ -140,7 +140,8 @@ def recognise_cells(rows: Sequence[dict[str, Any]], type_column: str | None, tim
         of_type = row.get(type_column) if type_column is not None else None
         for name, cell in row.items():
             if name in times:
-                row[name] = _number(cell) if cell is not None and _number(cell) is not None else cell
+                number = None if cell is None else _number(cell)
+                row[name] = cell if number is None else number
             elif cell is not None and name != type_column:
                 columns.setdefault((of_type, name), []).append(row)
     for (_, name), members in columns.items():

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from cepheid.events import MICROSECONDS, UNTYPED
 from cepheid.io.formats import BrokenRow, RawRow
+from cepheid.io.nested import value_of
 from cepheid.io.rejects import Malformed, after_end
 from cepheid.io.rows import ROW, as_json
 from cepheid.io.source import JSON
@@ -76,7 +77,9 @@ def _event(values: dict[str, Any], layout: StreamLayout) -> tuple[int, dict[str,
         raise Malformed(layout.time_kind.rejects(values[columns.time]))
     starts = {} if columns.start is None else {columns.start: _start(values, at, columns.start, layout)}
     is_untyped = not layout.has_types and values.get(columns.type) is None
-    type_name = columns.event_type or (UNTYPED if is_untyped else event_type(values, columns.type))
+    type_name = columns.event_type or (
+        UNTYPED if is_untyped else event_type(value_of(values, columns.type), columns.type)
+    )
     values, attributes, records = flatten_read(values, columns)
     known = layout.attributes.get(type_name, {})
     event: dict[str, Any] = starts if columns.event_type is not None else {columns.type: type_name, **starts}

@@ -165,7 +165,7 @@ class Route:
 
     edge: Edge
     bit: int
-    tests: tuple[Expr, ...]
+    tests: Sequence[Expr]
     entry: Entry
     spoilt_by: tuple[int, ...]
     needs: set[Value] = field(default_factory=set)
@@ -200,6 +200,8 @@ class Automaton:
         }
         self.negations = self._negations()
         self.vector = WordVector(plan, constants, self.negations)
+        self.placed = self.vector.on_edges(self.predicates)
+        """The predicates on each edge of a component."""
         self.late = [n for n in self.negations if n.inner_late or n.leading_late]
         self.leading = [n for n in self.negations if self.all_optional(0, n.after) and not n.leading_late]
         self.routes = self._routes()
@@ -234,9 +236,6 @@ class Automaton:
                 found.append(Negation(len(found), step, after, inner_late, leading_late))
         return tuple(found)
 
-    def _placed(self, component: int, edge: str) -> tuple[Expr, ...]:
-        return tuple(self.vector.on_edge(self.predicates, component, edge))
-
     def _routes(self) -> list[Route]:
         routes: list[Route] = []
         for target, step in enumerate(self.components):
@@ -247,11 +246,11 @@ class Automaton:
                         n.number for n in self.negations if edge.crosses(n.after) and not n.inner_late and source >= 0
                     )
                     routes.append(
-                        Route(edge, step.begin, self._placed(target, "begin"), self.leaving(source, target), spoilt_by)
+                        Route(edge, step.begin, self.placed[target, "begin"], self.leaving(source, target), spoilt_by)
                     )
             if step.take is not None and (step.high is None or step.high > 1):
                 entry = Entry(fewer_than=step.high)
-                routes.append(Route(Edge(target, target), step.take, self._placed(target, "take"), entry, ()))
+                routes.append(Route(Edge(target, target), step.take, self.placed[target, "take"], entry, ()))
         for source in range(self.end):
             if self.all_optional(source + 1, self.end) and self.waits_at(source):
                 spoilt_by = tuple(n.number for n in self.negations if n.after > source)
@@ -265,7 +264,7 @@ class Automaton:
 
     def leaving(self, source: int, target: int) -> Entry:
         """The condition for a run to proceed from a component past those between it and the target."""
-        predicates = [p for i in range(max(source, 0), target) for p in self._placed(i, "proceed")]
+        predicates = [p for i in range(max(source, 0), target) for p in self.placed[i, "proceed"]]
         if source < 0:
             return Entry(tuple(predicates))
         step = self.components[source]

@@ -52,10 +52,9 @@ class RunVector(StateVector):
         """`key` are the attributes of the partition: all events of a run have the same values of them."""
         super().__init__(plan, constants, key)
         predicates = [p for p in plan.predicates if ex.variables(p) <= self.index.keys() and not self.is_implied(p)]
-        edges = ("begin", "take", "proceed")
+        on = self.on_edges(predicates)
         self.components = [
-            Component(i, step, *(self.on_edge(predicates, i, edge) for edge in edges))
-            for i, step in enumerate(self.steps)
+            Component(i, step, on[i, "begin"], on[i, "take"], on[i, "proceed"]) for i, step in enumerate(self.steps)
         ]
         self.until: dict[Value, int] = {}
         for component in self.components:

@@ -212,10 +212,7 @@ def placed_operators(lowered: Lowered, core: Pattern | None = None) -> tuple[Low
 
 
 def _in_ticks(predicate: Expr, clock: Clock) -> Expr:
-    def change(node: Expr) -> Expr:
-        return replace(node, duration=_ticks(node.duration, clock)) if isinstance(node, ex.OccursWithin) else node
-
-    return ex.transform(predicate, change)
+    return ex.replaced(predicate, ex.OccursWithin, lambda node: replace(node, duration=_ticks(node.duration, clock)))
 
 
 def _ticks(duration: Duration, clock: Clock) -> Duration:

@@ -279,9 +279,7 @@ def _is_value(expr: Expr, values: Values) -> bool:
     plain = ex.Const | Attr | Aggregate | ex.Arithmetic | ex.Negative | ex.Call
     if not all(isinstance(node, plain) for node in ex.walk(expr)):
         return False
-    at_last = ex.transform(
-        expr, lambda n: Attr(n.var, n.name, type=n.type) if isinstance(n, Attr) and n.at is At.ALL else n
-    )
+    at_last = ex.replaced(expr, Attr, lambda n: Attr(n.var, n.name, type=n.type) if n.at is At.ALL else n)
     return is_compilable(at_last, values.plan.types)
 
 

@@ -164,6 +164,13 @@ class Buffers:
         self.builder = builder
         self.register = builder.register
         self.plan = plan = builder.plan
+        self.windowed = plan.window is not None
+        self.in_partition = plan.counts_events and bool(plan.key)
+        """Whether the window counts the events of a partition: then the measure does not grow with time."""
+        self.expires = self.windowed and not self.in_partition
+        """Whether records leave the window in order."""
+        self.by_operator = plan.operator_windows is not None
+        """Whether each operator has a window of its own, over the ends of its operands."""
         self.steps: dict[str, Step] = {step.var: step for step in plan.steps}
         self.variable_number = {step.var: i for i, step in enumerate(plan.steps)}
         self.waiting: list[StateArray] = []
@@ -180,25 +187,6 @@ class Buffers:
         self.nodes: list[Buffer] = []
 
     # --- the window ---------------------------------------------------------------------------------------------------
-
-    @property
-    def windowed(self) -> bool:
-        return self.plan.window is not None
-
-    @property
-    def in_partition(self) -> bool:
-        """Whether the window counts the events of a partition: then the measure does not grow with time."""
-        return self.plan.counts_events and bool(self.plan.key)
-
-    @property
-    def expires(self) -> bool:
-        """Whether records leave the window in order."""
-        return self.windowed and not self.in_partition
-
-    @property
-    def by_operator(self) -> bool:
-        """Whether each operator has a window of its own, over the ends of its operands."""
-        return self.plan.operator_windows is not None
 
     def limit(self, operator: Within | None) -> str | None:
         """The window of a join in a search backwards: that of its operator, or that of the match."""
@@ -325,11 +313,11 @@ class Buffers:
             l0_row = unrolled(l0_row, l0_base, l0_next, capacity)
         """
         with w.block(f"if {buffer.live} + {room} > {buffer.size}:"):
-            first = self.array_names(buffer)[0]
-            w(f"capacity = ring_capacity({buffer.array(first)}, 2 * ({buffer.live} + {room}))")
-            for array in self.array_names(buffer):
-                name = buffer.array(array)
-                w(f"{name} = unrolled({name}, {buffer.base}, {buffer.following}, capacity)")
+            names = list(map(buffer.array, self.array_names(buffer)))
+            w(
+                f"capacity = ring_capacity({names[0]}, 2 * ({buffer.live} + {room}))",
+                *(f"{name} = unrolled({name}, {buffer.base}, {buffer.following}, capacity)" for name in names),
+            )
 
     def expire(self, w: Writer, buffers: Iterable[Buffer], moment: str, windows: int) -> None:
         """Drop from the front of buffers the records that start before the earliest allowed time:
