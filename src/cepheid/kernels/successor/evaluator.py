@@ -97,6 +97,7 @@ class _Evaluator(Output):
                 "start = 0",
                 "written = 0",
                 "ends = 0",
+                *(["doubted, doubted_end = -1, 0"] if self.has_late_tests else []),
                 f"most = {self._constant(self.plan.max_matches or 1 << 62)}",
             ],
             ends="ends",
@@ -155,10 +156,14 @@ class _Evaluator(Output):
             self.checked = True
             w("moment = time[start] if start < time.shape[0] else now if time.shape[0] == 0 else tick")
             if self.has_late:
-                with w.block("while wake < moment:"):
+                with w.block(f"while wake < moment{' and doubted < 0' if self.has_late_tests else ''}:"):
                     self._pass_time(w)
             if self.is_bounded:
                 self._write_found(w)
+                if self.has_late_tests:
+                    w("again, doubted = doubted >= 0 and problem == 0, -1")
+                    with w.block("if again:"):
+                        w("continue")
             self._make_room(w)
             with w.block(f"if start == time.shape[0] or problem > 0 or written > {_LARGE}:"):
                 w("break")
@@ -183,14 +188,14 @@ class _Evaluator(Output):
         every = sum({1 << self.bits[leaf.var] for leaf in self.leaves})
         with w.block(f"if bits & np.uint64({every}) == np.uint64(0):"):
             w("dropped_by_mask += 1", "continue")
-        w("tick = t", "output = 0")
+        w("tick = t", "output = 0", *self.shown())
         if prompt:
             w("lone = e + 1 < time.shape[0] and time[e + 1] > t")
         for leaf in reversed(self.leaves):
             with w.block(f"if bits & np.uint64({1 << self.bits[leaf.var]}) != np.uint64(0):"):
                 self.put_out(w, leaf, self.with_history(w, leaf, self.values.current(leaf)))
         with w.block("if output > most:"):
-            w("problem = first + e + 1", "stop = e + 1", "break")
+            w(*self.doubt() or ["problem = first + e + 1"], "stop = e + 1", "break")
 
     def _prefetch(self, w: Writer, prompt: list[Waiting]) -> None:
         """The lists that later events will visit:
@@ -224,7 +229,7 @@ class _Evaluator(Output):
 
     def _pass_time(self, w: Writer) -> None:
         """Time goes to the next moment at which something is to be decided, and it is."""
-        w("tick = wake", "output = 0")
+        w("tick = wake", "output = 0", *self.shown())
         for op in self.operators:
             if isinstance(op, Timer):
                 self.fire(w, op)
@@ -236,7 +241,7 @@ class _Evaluator(Output):
             with w.block(f"if {first} < {table.top}:"):
                 w(f"wake = min(wake, {table.name}[{first}])")
         with w.block("if output > most:"):
-            w("problem = max(first + start, 1)", "wake = NEVER")
+            w(*self.doubt() or ["problem = max(first + start, 1)", "wake = NEVER"])
 
     def _choose(self, w: Writer, op: Waiting) -> None:
         """The candidates of one time, by their histories: the first that suits an instance decides it.

@@ -71,7 +71,9 @@ def add_start(node: np.ndarray, at: int, start: int) -> None:
 @njit
 def first_path(path: np.ndarray, node: np.ndarray, edge: np.ndarray, last: int, limit: int) -> int:
     """The first path that ends with a node and starts at `limit` or later: its nodes from the last to the first, each
-    with the edge to try next. Returns their number; 0: there is none."""
+    with the edge to try next. Returns their number; 0: there is none. At its end, `path` has the number of nodes that
+    the path has in common with the one that was accumulated (`path_tests`)."""
+    path[-1] = 0
     if last == EMPTY or node[last + LATEST] < limit:
         return 0
     path[0] = last
@@ -90,6 +92,7 @@ def next_path(path: np.ndarray, node: np.ndarray, edge: np.ndarray, depth: int, 
             depth -= 1
             continue
         path[2 * depth - 1] = edge[at + MORE]
+        path[-1] = min(path[-1], depth)
         before = edge[at + FROM]
         path[2 * depth] = before
         path[2 * depth + 1] = node[before + EDGE]

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 
 from cepheid.codegen.builder import Writer
 from cepheid.codegen.scalar import Term
-from cepheid.expr import FLIPPED, Aggregate, Attr, Compare, Const, Expr, Filter, Not, OccursWithin
+from cepheid.expr import Aggregate, Attr, Expr, Filter, Not, OccursWithin
 from cepheid.expr import walk as walk_expr
 from cepheid.kernels.aggregates import ACCUMULATORS
 from cepheid.kernels.state_vector import Value
@@ -35,7 +35,7 @@ from cepheid.kernels.successor.composites import (
 )
 from cepheid.kernels.successor.conditions import Sides, waits_for
 from cepheid.kernels.successor.failures import is_shown
-from cepheid.kernels.successor.groups import Groups
+from cepheid.kernels.successor.late_tests import LateTests, most_events
 from cepheid.kernels.successor.links import links_of
 from cepheid.kernels.successor.operators import (
     Exception_,
@@ -53,7 +53,7 @@ from cepheid.kernels.successor.waiting import Cancelled
 from cepheid.physical import Kind
 
 
-class Network(Groups, ABC):
+class Network(LateTests, ABC):
     """The operators of a plan, as what is done with the composite events that they put out."""
 
     # --- output -------------------------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ class Network(Groups, ABC):
             case Union():
                 self.put_out(w, above, chosen(above, event, self.values))
             case Selection():
-                with w.when(self.conditions.write(w, above.keep, Sides(None, event))):
+                with w.when(self.conditions.write(w, self.early(above), Sides(None, event))):
                     w("pass")
                     self.put_out(w, above, self._limited(passed_on(above, event), above.keep, Sides(None, event)))
             case Timer():
@@ -238,7 +238,7 @@ class Network(Groups, ABC):
     def _keep(self, w: Writer, op: Waiting, sides: Sides, made: Composite | None) -> None:
         event = sides.occurring
         keep = [f"{event.read(KEEPS)} != 0"] if isinstance(op.awaited, Leaf) and op.awaited.keeps else []
-        keep += self.conditions.write(w, op.keep, sides)
+        keep += self.conditions.write(w, self.early(op), sides)
         with w.block(f"if {' and '.join(keep)}:") if keep else nullcontext():
             if isinstance(op, Iteration) and self.is_grouped(op):
                 assert sides.before is not None
@@ -292,7 +292,7 @@ class Network(Groups, ABC):
         locals_: dict[Field, str] = {}
         for field in list(fields):
             locals_[field] = f"v{k}_{field_name(field, self.values).lower()}"
-            w(f"{locals_[field]} = {self._chained_value(op, field, chain, item)}")
+            w(f"{locals_[field]} = {self.chained_value(op, field, chain, item)}")
 
         def read(field: Field) -> str:
             match field:
@@ -312,7 +312,7 @@ class Network(Groups, ABC):
 
         return Composite(op, read, frozenset(op.variables))
 
-    def _chained_value(self, op: Iteration, field: Field, chain: Composite | None, item: Composite) -> str:
+    def chained_value(self, op: Iteration, field: Field, chain: Composite | None, item: Composite) -> str:
         if not isinstance(field, Value):
             return (item if chain is None else chain).read(field)
         var = self.values.variable(field)
@@ -328,7 +328,7 @@ class Network(Groups, ABC):
             if chain is not None and field.what.startswith("first"):
                 new = f"({new} if {chain.read(Value('absent', field.component))} else {old})"
         else:
-            x = self._item_term(field, item)
+            x = self.item_term(field, item)
             component = field.component
             is_time = field.what in ("first_time", "last_time")
             times = [item.read(Value(what, component)) if is_time else "" for what in ("first_time", "last_time")]
@@ -342,7 +342,7 @@ class Network(Groups, ABC):
             return new
         return f"({old} if {item.read(Value('absent', field.component))} else {new})"
 
-    def _item_term(self, value: Value, item: Composite) -> Term:
+    def item_term(self, value: Value, item: Composite) -> Term:
         if value.column < 0:
             return Term("0", Kind.INT, known="True")
         return self.values.term(Attr(self.values.variable(value), self.values.names[value.column]), "last", item, False)
@@ -394,7 +394,7 @@ class Network(Groups, ABC):
         if not isinstance(op.parent, Selection):
             return found
         for predicate in op.parent.keep:
-            limit = _most(predicate)
+            limit = most_events(predicate)
             if limit is not None and limit[0] in op.item.variables and limit[0] not in op.item.many | op.item.optional:
                 length = event.read(Value("length", self.values.component[limit[0]]))
                 found.append(f"{length} < {self.builder.constants.integer(limit[1])}")
@@ -548,16 +548,3 @@ def _is_exclusive(awaited: Operator) -> bool:
     classes = [leaf.event_class.types for leaf in leaves_of(awaited)]
     names = [name for types in classes for name in types]
     return len(classes) == 1 or (all(classes) and len(names) == len(set(names)))
-
-
-def _most(predicate: Expr) -> tuple[str, int] | None:
-    """The variable whose events a predicate counts, and the most that it allows: `count(a) <= 3`."""
-    match predicate:
-        case Compare(left=Const() as left, right=Aggregate() as right):
-            return _most(Compare(FLIPPED[predicate.op], right, left))
-        case Compare(
-            op="=" | "<=" | "<", left=Aggregate(fn="count", name=None) as counted, right=Const(value=int() as n)
-        ):
-            return counted.var, n - (predicate.op == "<")
-        case _:
-            return None

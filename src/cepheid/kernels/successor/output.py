@@ -8,12 +8,12 @@ from dataclasses import replace
 from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.kernels.successor.composites import ENDS, Chain, Composite, Field, Limit, Row
 from cepheid.kernels.successor.failures import REASON, reason_numbers, shows_failures
-from cepheid.kernels.successor.network import Network
 from cepheid.kernels.successor.operators import Exception_, Iteration, Leaf, Next, Operator, Timer
+from cepheid.kernels.successor.path_tests import PathTests
 from cepheid.physical import Plan
 
 
-class Output(Network):
+class Output(PathTests):
     """The matches of a plan. Those with lists are records until the loop over events stops."""
 
     def __init__(self, plan: Plan, builder: KernelBuilder, root: Operator) -> None:
@@ -150,16 +150,19 @@ class Output(Network):
         found, groups = self.found, self.groups_of(self.root)
         with w.block(f"if {found.top} > 0:"):
             self.each_path(w, groups)
+            if self.has_late_tests:
+                w("tested, counted = 0, 0")
             with w.block(f"for r in range(0, {found.top}, {found.size}):"):
                 self._write_paths(w, groups)
             w(f"{found.top} = 0")
 
     def _write_paths(self, w: Writer, groups: Sequence[Iteration]) -> None:
         if not groups:
-            self._write_match(w)
+            self.tested(w, self._write_match)
             return
         self.first(w, groups[0], "r")
-        with w.block(f"while more{groups[0].number}:"):
+        with w.block(f"while more{groups[0].number}{' and problem == 0' if self.has_late_tests else ''}:"):
+            self.accumulate(w, groups[0])
             self._write_paths(w, groups[1:])
             self.following(w, groups[0])
 
