@@ -14,6 +14,7 @@ from detection.test_saved import NEGATED, expected
 import cepheid
 from cepheid.api import detection
 from cepheid.detection.acquired import MARK, AcquiredFiles, Acquiring
+from cepheid.detection.acquisition import Passing
 from cepheid.detection.saved import SavedDetection
 from cepheid.errors import InputProblem, NotAvailable
 from cepheid.io.inputs import DEFAULT_COLUMNS
@@ -99,6 +100,25 @@ def test_a_crash_between_file_and_state_repeats_and_loses_no_event(
     assert times_of(tables) == sorted(times_of(tables))
     assert crashes > 3
     assert len(tables) > 3
+
+
+def test_files_are_removed_once_they_have_been_read(tmp_path: Path) -> None:
+    """All but the last, by which the next process knows how far the frontier was."""
+    one = acquiring(tmp_path / "files", TABLES)
+    columns = one.detection.programs[0].asked
+    for until in (100, 200, 300, 400):
+        events = pa.table({"type": ["A"], "ts": [until], "id": [1]}).cast(columns.schema)
+        one.files.write(Passing(until, [events]), one.detection.programs)
+    names = sorted(file.name for file in (tmp_path / "files").glob("*.parquet"))
+    assert len(names) == 4
+    one.files.remove({names[0], names[2], names[3]})
+    assert sorted(file.name for file in (tmp_path / "files").glob("*.parquet")) == [names[1], names[3]]
+    assert one.files.has_removed
+    one.files.close()
+    again = AcquiredFiles(tmp_path / "files")
+    again.open()
+    assert (again.until, again._number, again.has_removed) == (400, 4, True)
+    again.close()
 
 
 def test_a_gap_that_could_hide_a_spoiling_event_stops_the_files_before_it(tmp_path: Path) -> None:

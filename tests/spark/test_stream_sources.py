@@ -54,6 +54,14 @@ def test_files_as_sources_are_a_stream(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert found(tmp_path) == oracle(30_000)
     assert " events received in " in done.stderr
+    acquired = tmp_path / "checkpoint.acquired"
+    (left,) = acquired.glob("*.parquet")  # the others have been read
+    left.rename(acquired / f"000000007_{left.stem.partition('_')[2]}.parquet")
+    other = stream_command(tmp_path, "--available-now", "--checkpoint", str(tmp_path / "new"))
+    acquired.rename(tmp_path / "new.acquired")
+    refused = subprocess.run(other, capture_output=True, text=True, timeout=500)
+    assert refused.returncode == 2
+    assert "files that another one has read were removed from" in refused.stderr
 
 
 def test_several_queries_share_what_is_acquired(tmp_path: Path) -> None:
@@ -132,6 +140,8 @@ def test_killed_streams_over_sources_find_each_match_once(tmp_path: Path) -> Non
             server.wait()
     log = (tmp_path / "log").read_text()
     assert "gap" not in log, log
+    files = sorted((tmp_path / "checkpoint.acquired").glob("*.parquet"))
+    assert len(files) < int(files[-1].stem.partition("_")[0]) / 2  # the others have been removed
     assert set(wanted) <= set(result), log
     assert len(result) == len(set(result))
     assert set(result) <= set(oracle(30_000))

@@ -3,7 +3,7 @@
 A file has the events between two positions of the frontier, and its name has the later one. It is on disk before the
 state of the acquisition that forgets its events. So whoever reads the files finds the same events again after a crash,
 also those that their source has dropped since; and an acquisition that goes on from an older state knows by the names
-which events have been written.
+which events have been written. A file is removed once the batch that has read it is committed.
 
 A watermark follows the times of events. A row of a type that the query does not read says how far the frontier is, so
 that what is certain need not wait for the next event."""
@@ -14,7 +14,7 @@ import fcntl
 import json
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -78,6 +78,17 @@ class AcquiredFiles:
             number, _, until = file.stem.partition("_")
             self._number, self.until = max(self._number, int(number)), max(self.until, int(until))
         self._latest = self.until
+
+    @property
+    def has_removed(self) -> bool:
+        """Whether files have been removed, which a stream from the beginning would need."""
+        return bool(self._number) and not any(self.path.glob(f"{1:09}_*.parquet"))
+
+    def remove(self, committed: Collection[str]) -> None:
+        """Removes files whose batches are committed. The last file stays: it says how far the frontier was."""
+        for file in sorted(self.path.glob("*.parquet"))[:-1]:
+            if file.name in committed:
+                file.unlink(missing_ok=True)
 
     def close(self) -> None:
         if self._lock is not None:

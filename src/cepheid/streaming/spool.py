@@ -195,6 +195,11 @@ class Spool:
             raise _cannot(self.own, problem) from problem
         self.log.trim(through)
 
+    def committed(self) -> frozenset[str]:
+        """The files whose batches are committed, as the list names them: no batch reads them again."""
+        last = self.log.processed()
+        return frozenset(self.known) - {name for number, name in list(self.slips.items()) if number > last}
+
     # --- new files ----------------------------------------------------------------------------------------------------
 
     def take_in(self) -> int:

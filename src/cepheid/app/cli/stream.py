@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
@@ -18,7 +19,7 @@ from rich.console import Console
 from cepheid.app import report
 from cepheid.app.cli import options as cli
 from cepheid.engine.query_text import QueryText
-from cepheid.errors import CepheidError, InputProblem
+from cepheid.errors import CepheidError, InputProblem, shown
 
 if TYPE_CHECKING:
     from cepheid.detection.acquired import Acquiring
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from cepheid.io.source import Source
     from cepheid.spark.file_stream import FileStream, StreamPaths
     from cepheid.spark.stream import RunningStream, Trigger
+    from cepheid.streaming.spool import Spool
 
 AUTO = "auto"
 
@@ -156,13 +158,14 @@ def stream_command(
     with quiet(), Signals() as signals, ExitStack() as stack:
         written = cli.named_queries(query_file, query, dialect)
         require: Callable[[], None] = _nothing_is_required
+        watched: _Watched | None = None
         if sources is not None:
             if input:
                 raise InputProblem("there are two inputs", expected="--input DIR or --sources FILE")
             acquiring = _acquiring(written, sources, checkpoint, events, allow_gaps, plan=plan, deadline=deadline)
             stack.callback(_end, acquiring)
             inputs, events = [Input(str(acquiring.files.path))], _as_sources(events, acquiring)
-            require = _Watched(acquiring)
+            require = watched = _Watched(acquiring)
             if available_now:
                 acquiring.run()
                 require()
@@ -192,6 +195,9 @@ def stream_command(
             output=OutputOptions(output_shape, detected_at, match_id, id_column),
             master=master,
         )
+        if watched is not None and opened is not None:
+            watched.spool = opened.spool
+            stack.callback(watched.remove)
         run_stream(
             opened,
             paths,
@@ -233,9 +239,17 @@ def _acquiring(
     """The acquisition of a stream over sources. Its files are beside the checkpoint."""
     from cepheid.api import detection
     from cepheid.detection.acquired import AcquiredFiles, Acquiring
+    from cepheid.streaming.checkpoint import Checkpoint
+    from cepheid.streaming.storage import local_directory
 
     files = AcquiredFiles(Path(f"{checkpoint.rstrip('/')}.acquired"))
     files.open()
+    if files.has_removed and not Checkpoint(local_directory(checkpoint), checkpoint).has_started:
+        raise InputProblem(
+            f"the checkpoint `{shown(checkpoint, 200)}` is new, and files that another one has read were removed from "
+            f"`{shown(str(files.path), 200)}`",
+            hint="remove that directory as well: the sources are asked from the beginning",
+        )
     found = detection(
         written,
         sources,
@@ -263,13 +277,26 @@ def _as_sources(events: cli.EventOptions, acquiring: Acquiring) -> cli.EventOpti
     )
 
 
+_REMOVE_EVERY = 10.0
+"""Seconds between removals of files that have been read."""
+
+
 class _Watched:
-    """Says which gaps there are, once, and raises what has ended the acquisition."""
+    """Says which gaps there are, once, raises what has ended the acquisition, and removes files that have been read."""
 
     def __init__(self, acquiring: Acquiring) -> None:
         self.acquiring, self.known = acquiring, 0
+        self.spool: Spool | None = None
+        self.removed = time.monotonic()
+
+    def remove(self) -> None:
+        if self.spool is not None:
+            self.acquiring.files.remove(self.spool.committed())
+            self.removed = time.monotonic()
 
     def __call__(self) -> None:
+        if time.monotonic() - self.removed > _REMOVE_EVERY:
+            self.remove()
         gaps = self.acquiring.running.gaps
         for gap in gaps[self.known :]:
             self.known += 1
