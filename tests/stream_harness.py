@@ -155,8 +155,8 @@ def kill(process: subprocess.Popen[bytes], with_children: bool, number: signal.S
     process.wait(timeout=300)
 
 
-def finish(arguments: Sequence[str], log: Path, seconds: int = 600) -> None:
-    with driver(arguments, log) as process:
+def finish(arguments: Sequence[str], log: Path, seconds: int = 600, master: str = "local[2]") -> None:
+    with driver(arguments, log, master) as process:
         assert process.wait(timeout=seconds) == 0, log.read_text(errors="replace")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from cepheid.deploy.deployment import Written
 from cepheid.engine.prepare import RunOptions
 from cepheid.errors import CepheidError
 from cepheid.io.inputs import Columns
-from cepheid.streaming.plan import FIRST, StreamPlan
+from cepheid.streaming.plan import FIRST, Lineage, StreamPlan
 from cepheid.streaming.planning import StreamOptions, StreamSource, plan_queries
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulation
@@ -33,11 +34,17 @@ Rows = list[dict[str, Any]]
 SHARES = ("sase", "sase", "sase+", "zstream", "eql", "eql", "ced")
 
 
-def planned(queries: dict[str, Written], schema: pa.Schema, delay: int, before: StreamPlan | None = None) -> StreamPlan:
+def planned(
+    queries: dict[str, Written],
+    schema: pa.Schema,
+    delay: int,
+    before: StreamPlan | None = None,
+    lineage: Lineage = FIRST,
+) -> StreamPlan:
     attributes = {kind: {field.name: field.type for field in schema} for kind in TYPES}
     source = StreamSource(RowReader(schema, Columns()), attributes)
     options = StreamOptions(delay, RunOptions(), ("n",), 3)
-    lineage = FIRST if before is None else before.next_lineage
+    lineage = lineage if before is None else before.next_lineage
     plan, refused = plan_queries(queries, source, options, is_several=True, lineage=lineage)
     for error in refused.values():
         raise error
@@ -61,6 +68,9 @@ def drawn(rng: random.Random) -> tuple[pa.Table, Callable[[], str]]:
 
 class Trial:
     """One stream and what happens to its queries."""
+
+    moved = 0
+    """The buckets that states were moved to, in all trials."""
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(seed)
@@ -120,9 +130,23 @@ class Trial:
                 plan = simulation.plan
                 queries = changed(queries, change, plan.version + 1, None)
                 simulation.plan = planned(queries, self.schema, self.delay, plan)
+            if number and self.rng.randrange(2):
+                self._move(simulation, queries)
             self._take(simulation, rows, is_last=number == len(self.batches) - 1)
         self.ended += [(name, *of, len(self.batches)) for name, of in self.alive.items()]
         return sum(self._check(*one) for one in self.ended)
+
+    def _move(self, simulation: Simulation, queries: dict[str, Written]) -> None:
+        """Some queries without a key go to other slots, with their state."""
+        before = simulation.plan
+        for query in before.queries:
+            if not query.key and self.rng.randrange(2):
+                slot = self.rng.randrange(before.buckets)
+                for name in query.all_names:
+                    queries[name] = replace(queries[name], slot=slot)
+        lineage = replace(before.next_lineage, moved=before.version + 1)
+        simulation.move(planned(queries, self.schema, self.delay, lineage=lineage))
+        Trial.moved += len({*simulation.moved})
 
     def _take(self, simulation: Simulation, rows: Rows, *, is_last: bool) -> None:
         out = simulation.run([pa.RecordBatch.from_pylist(rows, self.schema)], end_of_time=is_last)
@@ -158,4 +182,6 @@ def _written(texts: dict[str, str]) -> dict[str, Written]:
 @pytest.mark.parametrize("first", [7000, pytest.param(9000, marks=pytest.mark.slow)])
 def test_queries_of_all_languages_come_and_go(first: int) -> None:
     count = 16 if first == 7000 else 400
+    Trial.moved = 0
     assert sum(Trial(seed).run() for seed in range(first, first + count)) > count
+    assert Trial.moved > count // 4

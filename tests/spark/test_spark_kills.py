@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from cluster_harness import Cluster, standalone
 from stream_harness import (
     CLOSURE,
     DISORDER,
@@ -38,9 +39,11 @@ from stream_harness import (
 )
 
 import cepheid
+from cepheid.deploy.changes import Change
 from cepheid.errors import InputProblem
-from cepheid.streaming.checkpoint import Checkpoint
+from cepheid.streaming.checkpoint import REQUESTS, Checkpoint
 from cepheid.streaming.outputs import QUERY, TABLE
+from cepheid.streaming.requests import Requests
 from cepheid.streaming.sinks import FileSink
 from cepheid.streaming.storage import LocalDirectory, local_directory
 
@@ -168,22 +171,35 @@ def test_many_kills_lose_nothing_and_double_nothing(tmp_path: Path, seed: int) -
 # --- a deployment that changes ----------------------------------------------------------------------------------------
 
 
-class Rules:
-    """A folder of queries. One of them is added, replaced or removed from time to time."""
+WITHOUT_KEY = {
+    "near": "PATTERN A a; B b WHERE a.id < b.id AND a.v > 0.3 WITHIN 6",
+    "far": "complex Q on A as a, C as c event and(a, c; 5) where a.v < c.v",
+    "quiet": "EVENT SEQ(A x, !(D y), C z) WHERE x.v < z.v AND x.id != z.id WITHIN 9",
+}
+"""Queries that a deployment places on buckets, and moves."""
+CHANGING = {**QUERIES, **WITHOUT_KEY}
 
-    def __init__(self, folder: Path, rng: random.Random) -> None:
-        self.folder, self.rng, self.texts = folder, rng, dict[str, str]()
+
+class Rules:
+    """A folder of queries. One of them is added, replaced, removed or moved from time to time."""
+
+    def __init__(self, folder: Path, rng: random.Random, requests: Requests) -> None:
+        self.folder, self.rng, self.texts, self.requests = folder, rng, dict[str, str](), requests
         folder.mkdir()
-        for name in ("closure", "successor"):
-            self._write(name, QUERIES[name])
+        for name in ("closure", "successor", "near", "quiet"):
+            self._write(name, CHANGING[name])
 
     def change(self) -> None:
-        name = self.rng.choice(list(QUERIES))
+        movable = [name for name in self.texts if name in WITHOUT_KEY]
+        if movable and self.rng.random() < 0.5:
+            self.requests.send(Change(move={name: self.rng.randrange(2) for name in movable}))
+            return
+        name = self.rng.choice(list(CHANGING))
         if name in self.texts and len(self.texts) > 2 and self.rng.random() < 0.5:
             del self.texts[name]
             (self.folder / f"{name}.txt").unlink()
         else:
-            self._write(name, f"{QUERIES[name]} -- {self.rng.random()}")
+            self._write(name, f"{CHANGING[name]} -- {self.rng.random()}")
 
     def _write(self, name: str, text: str) -> None:
         self.texts[name] = text
@@ -213,7 +229,7 @@ def require_rules(places: Places, feeder: Feeder, rules: Rules, seen: dict[tuple
             found = places.matches(name)
         except InputProblem:
             found = Counter()
-        of_batch = expected(QUERIES[name], feeder.rows)
+        of_batch = expected(CHANGING[name], feeder.rows)
         assert not found.keys() - of_batch.keys(), name
         assert all(count <= len(versions) * of_batch[row] for row, count in found.items()), name
         if name in rules.texts:
@@ -224,35 +240,63 @@ def require_rules(places: Places, feeder: Feeder, rules: Rules, seen: dict[tuple
             assert len(versions) > 1 or found in since, (name, first)
 
 
-def changed_killed_and_restarted(base: Path, seed: int, kills: int, ending: str) -> list[str]:
+def changed_killed_and_restarted(
+    base: Path, seed: int, kills: int, ending: str, cluster: Cluster | None = None
+) -> list[str]:
+    """On a cluster, half of the kills are of an executor, and the driver goes on."""
     rng, places = random.Random(seed), Places(base)
-    feeder, rules = Feeder(places, seed, ending, files=3 * kills + 6), Rules(base / "rules", rng)
+    checkpoint = Checkpoint(local_directory(str(places.checkpoint)), "c")
+    feeder = Feeder(places, seed, ending, files=3 * kills + 6)
+    rules = Rules(base / "rules", rng, Requests(checkpoint.own.inside(REQUESTS)))
     at = {"input": places.source, "output": places.output, "checkpoint": places.checkpoint}
     words = ["deploy", str(rules.folder), *(word for name, path in at.items() for word in (f"--{name}", str(path)))]
     words += ["--files-per-batch", "1", "--watermark", str(DISORDER), "--available-now"]
     done: list[str] = []
+    moves: set[int] = set()
     seen: dict[tuple[str, str], int] = {}
     moments = ["a batch is planned", "state is written", "output is written", "a batch is committed", STARTING]
+    master = "local[2]" if cluster is None else cluster.master
     while len(done) < kills:
         feeder.feed(rng.randint(1, 3))
         moment, at_once = rng.choice(moments), rng.random() < 0.5
         if done and at_once:
             rules.change()
-        with driver(words, base / "driver.log") as process:
+        with driver(words, base / "driver.log", master) as process:
             if done and not at_once:
                 wait_for(rng.choice(moments), places, process, rng)
                 rules.change()
-            if wait_for(moment, places, process, rng):
-                done.append(f"{moment}: {killed(process, rng)}")
+            while len(done) < kills and wait_for(moment, places, process, rng):
+                if cluster is None or rng.random() < 0.5:
+                    done.append(f"{moment}: {killed(process, rng)}")
+                    break
+                if cluster.kill_any_executor(rng):
+                    done.append(f"{moment}: SIGKILL of an executor")
+                feeder.feed(1)
+                rules.change()
+                moment = rng.choice(moments[:-1])
             else:
-                assert process.returncode == 0, (base / "driver.log").read_text(errors="replace")
+                if len(done) < kills:
+                    assert process.returncode == 0, (base / "driver.log").read_text(errors="replace")
         versions_seen(places, seen)
+        moves.update(one.lineage.moved for one in checkpoint.versions())
     feeder.feed(feeder.files)
-    finish(words, base / "driver.log")
+    finish(words, base / "driver.log", master=master)
     versions_seen(places, seen)
+    moves.update(one.lineage.moved for one in checkpoint.versions())
+    done.append(f"moves seen: {len(moves - {0})}")
+    assert kills < 10 or len(moves - {0}) > 1
     assert {(name, text) for name, text in rules.texts.items()} <= seen.keys()
     require_rules(places, feeder, rules, seen)
     return done
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_many_kills_on_a_cluster_while_queries_change(tmp_path: Path, seed: int) -> None:
+    """`kill -9` of the driver and of executors, at random moments, while queries are added, replaced, removed and
+    moved."""
+    with standalone(tmp_path) as cluster:
+        print("\n".join(changed_killed_and_restarted(tmp_path, seed, KILLS, ["parquet", "jsonl"][seed % 2], cluster)))
 
 
 @pytest.mark.slow

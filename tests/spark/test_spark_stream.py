@@ -43,7 +43,8 @@ from cepheid.errors import InputProblem
 from cepheid.events import TIMESTAMP_CLOCK
 from cepheid.spark.bucket_groups import group_numbers, spark_hashes
 from cepheid.spark.hadoop import HadoopDirectory
-from cepheid.spark.stream import OBSERVED, WATERMARK_DELAY, RunningStream, read_state
+from cepheid.spark.stream import OBSERVED, WATERMARK_DELAY, RunningStream
+from cepheid.spark.stream_states import read_state
 from cepheid.streaming.metrics import Metrics
 from cepheid.streaming.sinks import batch_name
 

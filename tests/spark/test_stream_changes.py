@@ -16,6 +16,7 @@ from cepheid.deploy.changes import Change
 from cepheid.deploy.deployment import Written
 from cepheid.errors import CepheidError
 from cepheid.spark.hadoop import open_directory
+from cepheid.streaming import slots
 from cepheid.streaming.checkpoint import REQUESTS, Checkpoint
 from cepheid.streaming.requests import Requests
 from cepheid.streaming.storage import local_directory
@@ -81,6 +82,65 @@ def test_a_query_sees_the_events_from_its_batch_on(spark: SparkSession, places: 
         assert wanted
     assert places.matches("late") == expected(TRIPLE, ROWS[300:])
     assert places.matches("closure") <= expected(CLOSURE, ROWS[:200])
+
+
+WITHOUT_KEY = {
+    "near": "PATTERN A a; B b WHERE a.id < b.id AND a.v > 0.3 WITHIN 9",
+    "quiet": "EVENT SEQ(A x, !(D y), C z) WHERE x.v < z.v AND x.id != z.id WITHIN 30",
+    "low": PAIR.format(0.1),
+}
+
+
+def test_queries_move_with_their_state(spark: SparkSession, places: Places) -> None:
+    """Also before a batch that is repeated, back again, and over a restart."""
+    running = start(spark, places, WITHOUT_KEY)
+    feed(places, running, 0)
+    before = {query.name: query.slot for query in running.stream.plan.queries}
+    assert before == {"near": before["near"], "quiet": 1 - before["near"]}
+    assert running.move({"near": before["quiet"], "quiet": before["near"]})
+    with pytest.raises(CepheidError, match="moving the query `low`: only one without a key"):
+        running.move({"low": 1})
+    with pytest.raises(CepheidError, match="no slot 7"):
+        running.move({"near": 7})
+    feed(places, running, 1)
+    assert running.move({"near": before["near"]})
+    feed(places, running, 2)
+    running.stop()
+    (places.checkpoint / "commits" / "2").unlink()
+    (places.checkpoint / "commits" / ".2.crc").unlink(missing_ok=True)
+    running = start(spark, places, None)
+    assert {query.name: query.slot for query in running.stream.plan.queries} == dict.fromkeys(before, before["near"])
+    running.process_all()
+    running.add({"late": WITHOUT_KEY["near"] + " RETURN a.v"})
+    assert running.move({"quiet": before["quiet"]})
+    feed(places, running, 3)
+    feed(places, running, 4)
+    running.stop()
+    running.end_time()
+    for name, text in WITHOUT_KEY.items():
+        assert places.matches(name) == expected(text, ROWS), name
+        assert sum(places.matches(name).values()) > 30
+    assert places.matches("late") == expected(WITHOUT_KEY["near"] + " RETURN a.v", ROWS[300:])
+
+
+def test_queries_move_when_the_rates_drift(
+    spark: SparkSession, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without waiting for loads that are worth a restart: both queries are on one bucket."""
+    monkeypatch.setattr(slots, "_SECONDS", 1e-6)
+    monkeypatch.setattr(slots, "_GAIN", 1.01)
+    monkeypatch.setattr(slots, "_BATCHES", 2)
+    running = start(spark, places, WITHOUT_KEY)
+    running.move(dict.fromkeys(("near", "quiet"), 0))
+    for part in range(5):
+        feed(places, running, part)
+        running.wait(1)
+    moved = {query.slot for query in running.stream.plan.queries}
+    running.stop()
+    running.end_time()
+    assert moved == {0, 1}
+    for name, text in WITHOUT_KEY.items():
+        assert places.matches(name) == expected(text, ROWS), name
 
 
 def test_other_queries_than_those_of_the_checkpoint_are_refused(spark: SparkSession, places: Places) -> None:

@@ -12,14 +12,15 @@ from cepheid.errors import InputProblem, did_you_mean, listing, shown
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The queries to add, to remove and to replace, by name."""
+    """The queries to add, to remove and to replace, by name; or those to move to other slots, with their state."""
 
     add: Mapping[str, Written] = field(default_factory=dict)
     remove: tuple[str, ...] = ()
     replace: Mapping[str, Written] = field(default_factory=dict)
+    move: Mapping[str, int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.add or self.remove or self.replace)
+        return bool(self.add or self.remove or self.replace or self.move)
 
 
 def difference(before: Mapping[str, Written], after: Mapping[str, Written]) -> Change:
@@ -39,7 +40,9 @@ def changed(
     for name in change.add:
         if name in queries:
             raise InputProblem(f"there is a query `{shown(name)}` already", hint="replace it, or choose another name")
-    for name in (*change.remove, *change.replace):
+    if change.move and (change.add or change.remove or change.replace):
+        raise InputProblem("queries are moved in a change of their own", hint="make two changes")
+    for name in (*change.remove, *change.replace, *change.move):
         if name not in queries:
             raise InputProblem(
                 f"there is no query `{shown(name)}`",

@@ -197,13 +197,17 @@ def placement(trees: Sequence[OperatorTree], nodes: int, strategy: str = "greedy
     """The operators of queries on nodes, by a strategy."""
     if nodes < 1:
         raise InputProblem(f"no placement on {nodes} nodes", expected="at least one node")
+    require_strategy(strategy)
+    return STRATEGIES[strategy](trees, nodes)
+
+
+def require_strategy(strategy: str) -> None:
     if strategy not in STRATEGIES:
         raise InputProblem(
             f"no placement `{shown(strategy)}`",
             expected=f"one of {listing(STRATEGIES)}",
             hint=did_you_mean(strategy, STRATEGIES),
         )
-    return STRATEGIES[strategy](trees, nodes)
 
 
 # --- the simulator ----------------------------------------------------------------------------------------------------

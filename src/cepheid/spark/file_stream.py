@@ -37,6 +37,7 @@ from cepheid.streaming.delivery import Sinks
 from cepheid.streaming.metrics import Metrics
 from cepheid.streaming.planning import StreamOptions, StreamSource
 from cepheid.streaming.sinks import FORMATS, FileSink
+from cepheid.streaming.slots import GREEDY
 from cepheid.streaming.source_log import SourceLog
 from cepheid.streaming.spool import PAUSE, SLIPS, Spool, moved
 from cepheid.streaming.storage import is_local, local_directory
@@ -141,6 +142,7 @@ class FileStream:
         is_moved: bool = False,
         drops_keys: bool = False,
         output: OutputOptions = EVENTS_ONLY,
+        placement: str = GREEDY,
         master: str = "local[*]",
     ) -> FileStream | None:
         """`inputs` are directories with options of their own; `columns` and `options` hold where they have none.
@@ -185,7 +187,9 @@ class FileStream:
         options = replace(options, time_unit=options.time_unit or files.layout.clock.unit)
         buckets = buckets_of(checkpoint, tasks_of(spark, None))
         source = StreamSource.of_files(files, examples)
-        chosen = StreamOptions(watermark, options, tuple(files.order), buckets, max_ahead, drops_keys, output)
+        chosen = StreamOptions(
+            watermark, options, tuple(files.order), buckets, max_ahead, drops_keys, output, placement
+        )
         planner, saved = Planner(source, chosen), checkpoint.versions()
         refused: Mapping[str, CepheidError] = {}
         if is_several and saved and follows:

@@ -6,7 +6,9 @@ a key over the buckets by their cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pandas as pd
@@ -42,7 +44,8 @@ def run_many(
     partitions: int | None = None,
 ) -> list[DataFrame]:
     """The matches of all queries: a DataFrame for each set of columns, whose first column is the name of the query. The
-    DataFrames read the events once: those of several sets share a job, whose output is persisted."""
+    DataFrames read the events once: those of several sets share a job, whose output is persisted as long as one of them
+    is in use. What the user derives from them stays right, and is computed again."""
     source = source.for_queries(representatives(queries), options.time_unit)
     columns = RowReader(source.schema, source.columns)
     events = StreamSource(columns, source.attributes or {}, source.is_closed, epoch_unit=source.epoch_unit)
@@ -53,13 +56,28 @@ def run_many(
     for error in refused.values():
         raise error
     found = _found(source.frame, plan)
-    if len(plan.tables) > 1:
-        found = found.persist()
     tables = []
     for number, table in enumerate(plan.tables):
         blocks = found.filter((F.col("kind") == MATCHES) & (F.col("query") == number)).select("block")
         tables.append(blocks.mapInArrow(Unpack(table.schema), from_arrow_schema(table.schema)))
+    if len(tables) > 1:
+        _persisted_for(found, tables)
     return tables
+
+
+def _persisted_for(frame: DataFrame, users: Sequence[DataFrame]) -> None:
+    """Persists a DataFrame until the last of its users is gone."""
+    frame.persist()
+    left = [len(users)]
+
+    def release() -> None:
+        left[0] -= 1
+        if not left[0]:
+            with suppress(Exception):  # the session has been stopped, which releases it as well
+                frame.unpersist()
+
+    for user in users:
+        weakref.finalize(user, release).atexit = False
 
 
 def _found(frame: DataFrame, plan: StreamPlan) -> DataFrame:

@@ -9,17 +9,14 @@ late event is lost.
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -29,23 +26,23 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 
 from cepheid.deploy.changes import Change
 from cepheid.deploy.deployment import Written
-from cepheid.errors import CepheidError, NotAvailable
+from cepheid.errors import CepheidError, NotAvailable, listing
 from cepheid.lang import AUTO
 from cepheid.pattern import Query
-from cepheid.spark.hadoop import open_directory
 from cepheid.spark.progress import ProgressReporter, last_batch
 from cepheid.spark.session import ARROW_BATCHES, UNCOMPARED, WITHOUT_COMMANDS
+from cepheid.spark.stream_states import damaged_state, moved_between, spark_failures, state_frame
 from cepheid.spark.stream_worker import NOW, OUTPUT, PACKED, STATE, Drain, Pack, Step, Unpack, Version
 from cepheid.spark.workers import require_integer_offsets
 from cepheid.spark.writers import BatchDirectories
 from cepheid.streaming.checkpoint import DIRECTORY, OUTPUTS, REQUESTS, VERSIONS, Checkpoint, Ownership
 from cepheid.streaming.delivery import LATE, MATCHES, REJECTS, STATES, OutputRow, Sinks, count
 from cepheid.streaming.failures import failure
-from cepheid.streaming.inspection import StreamState, decoded
 from cepheid.streaming.metrics import Metrics, Totals
 from cepheid.streaming.plan import StreamPlan
 from cepheid.streaming.requests import Requests
 from cepheid.streaming.sinks import END_OF_TIME_NAME, batch_name
+from cepheid.streaming.slots import Loads, moves
 from cepheid.streaming.storage import Directory, LocalDirectory
 from cepheid.streaming.versions import Planner, SavedVersion
 
@@ -66,9 +63,6 @@ _PATIENCE = 1.0
 """The seconds between two looks for requests to change the queries."""
 _INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling collect: java.lang.InterruptedException"
 """The text by which Spark knows that a batch failed because its stream was stopped."""
-_PLAIN = re.compile(r"[\w./:&+,;'$=@!~()*-]*", re.ASCII)
-"""Paths whose characters no URI encodes."""
-
 _SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -123,6 +117,8 @@ class SparkStream:
     """The plans of batches before it that may be repeated, each with its first batch."""
     planner: Planner | None = None
     """Plans other versions of the stream; None: it has one."""
+    moves: bool = True
+    """Whether queries without a key move to other slots when the rates drift."""
 
     @property
     def versions(self) -> tuple[tuple[int, StreamPlan], ...]:
@@ -191,11 +187,15 @@ class SparkStream:
         by_spark = (writer.directory for writer in self.writers if isinstance(writer, BatchDirectories))
         return [*self.sinks.directories(), *by_spark]
 
+    def _version(self, version: tuple[int, StreamPlan]) -> Version:
+        first_batch, plan = version
+        return Version.of(plan, first_batch, self.checkpoint.moved(plan))
+
     # --- the pipeline -------------------------------------------------------------------------------------------------
 
     def outputs(self) -> DataFrame:
         """The output of the buckets, as rows of (kind, query, number, block)."""
-        plan, versions = self.plan, tuple(Version.of(plan, first) for first, plan in self.versions)
+        plan, versions = self.plan, tuple(map(self._version, self.versions))
         clock = [] if plan.ahead is None else [f"unix_micros(current_timestamp()) AS `{NOW}`"]
         packed = self.frame.selectExpr(*plan.reader.selected(), *clock).mapInArrow(Pack(versions), PACKED)
         marked = packed.withWatermark("at", f"{plan.delay} milliseconds")
@@ -246,7 +246,7 @@ class SparkStream:
         with self.failures(), state_frame(self.checkpoint, self.session) as states:
             if states is None and not self.plan.summing:
                 return dict.fromkeys(self.plan.names, 0)
-            drain = Drain(Version.of(self.plan, 0))
+            drain = Drain(self._version((0, self.plan)))
             rows = [] if states is None else _collected(states.mapInArrow(drain, OUTPUT))
             rows += drain.without_events({row.query for row in rows if row.kind == STATES})
         matches = self.sinks.deliver(self.plan, END_OF_TIME_NAME, rows)
@@ -261,40 +261,8 @@ class SparkStream:
     @contextmanager
     def failures(self) -> Iterator[None]:
         """Turns an error of Spark into one that says what to do."""
-        with _failures(self.checkpoint, self.session):
+        with spark_failures(self.checkpoint, self.session):
             yield
-
-
-@contextmanager
-def _failures(checkpoint: Checkpoint, session: SparkSession) -> Iterator[None]:
-    try:
-        yield
-    except (PySparkException, Py4JError) as problem:
-        raise failure(str(problem), checkpoint.path, lambda: _damaged_state(checkpoint.location, session)) from problem
-
-
-@contextmanager
-def state_frame(checkpoint: Checkpoint, session: SparkSession) -> Iterator[DataFrame | None]:
-    """The state of each bucket after the last completed batch; None before the first."""
-    if not checkpoint.directory.inside("commits").names():
-        yield None
-        return
-    with ExitStack() as stack:
-        location = checkpoint.location
-        if isinstance(checkpoint.directory, LocalDirectory) and not _PLAIN.fullmatch(location):
-            # Spark's reader of states encodes the characters of a path twice. It reads through a link.
-            link = Path(stack.enter_context(TemporaryDirectory(prefix="cepheid-"))) / "checkpoint"
-            link.symlink_to(location)
-            location = str(link)
-        yield session.read.format("statestore").load(location).select("value.groupState.s")
-
-
-def read_state(path: str, session: SparkSession) -> StreamState:
-    """The state of a stream after the last completed batch, read from its checkpoint."""
-    checkpoint = Checkpoint(open_directory(path, session), path)
-    checkpoint.require_intact()
-    with _failures(checkpoint, session), state_frame(checkpoint, session) as states:
-        return decoded(checkpoint, () if states is None else (bytes(row["s"]) for row in states.toLocalIterator()))
 
 
 @dataclass(slots=True)
@@ -366,11 +334,16 @@ class RunningStream:
         """Replaces queries of these names. They see the events that arrive from then on."""
         self.change(Change(replace=_written(queries, dialect)))
 
-    def change(self, change: Change) -> None:
+    def move(self, slots: Mapping[str, int]) -> bool:
+        """Moves queries without a key to other slots, with their state. Returns whether they could be moved now: they
+        cannot while a batch that comes before an earlier change has not ended."""
+        return self.change(Change(move=slots))
+
+    def change(self, change: Change) -> bool:
         """Changes the queries between two batches; the others keep their state. If some part of the change is refused,
-        nothing changes."""
+        nothing changes. Returns whether it is made (see `move`)."""
         with self.lock:
-            plan = self.planned(change)
+            before, plan = self.stream.plan, self.planned(change)
             was_active = self.query.isActive
             self._stop_query()
             with self._failures():
@@ -378,13 +351,31 @@ class RunningStream:
                     self.query.awaitTermination()
             checkpoint = self.stream.checkpoint
             first_batch = checkpoint.next_batch
-            checkpoint.record_version(plan, first_batch)
-            needed = [one.lineage.version for one in checkpoint.versions()]
-            kept = [(first, of) for first, of in self.stream.versions if of.version in needed and first < first_batch]
-            self.stream = self.delivery.stream = self.stream.with_versions([*kept, (first_batch, plan)])
+            if change.move:
+                # A batch that has begun is repeated with the queries in their new places: it gives the same matches.
+                first_batch = checkpoint.first_uncommitted
+            is_made = first_batch >= self.stream.first_batch
+            if is_made:
+                if change.move:
+                    checkpoint.write_moved(plan, moved_between(before, plan, checkpoint, self.stream.session))
+                checkpoint.record_version(plan, first_batch)
+                self.delivery.totals.loads = Loads()
+                needed = [one.lineage.version for one in checkpoint.versions()]
+                kept = [(n, of) for n, of in self.stream.versions if of.version in needed and n < first_batch]
+                self.stream = self.delivery.stream = self.stream.with_versions([*kept, (first_batch, plan)])
             self.delivery.is_stopping = False
             if was_active:
                 self.query = self.stream.query(self.trigger, self.delivery)
+            return is_made
+
+    def _follow_rates(self) -> None:
+        """Moves queries if the measured loads of the slots have drifted apart."""
+        planner = self.stream.planner
+        if planner is not None and self.stream.moves and self.query.isActive:
+            slots = moves(self.stream.plan, self.delivery.totals.loads, planner.options.placement)
+            if slots:
+                _LOG.warning(f"the rates have drifted: moving {listing(slots)}")
+                self.move(slots)
 
     def planned(self, change: Change) -> StreamPlan:
         """The plan after a change, which is not made."""
@@ -405,10 +396,12 @@ class RunningStream:
         requests = Requests(self.stream.checkpoint.own.inside(REQUESTS))
         for name in requests.waiting():
             try:
-                self.change(requests.change(name))
+                if not self.change(requests.change(name)):
+                    return
                 requests.answer(name, self.stream.plan.version)
             except CepheidError as error:
                 requests.answer(name, None, error)
+        self._follow_rates()
 
     def process_all(self) -> None:
         """Waits until all available input has been processed."""
@@ -479,7 +472,7 @@ class _Deliver:
                     raise InterruptedError(_INTERRUPTED) from None
                 checkpoint, session = self.stream.checkpoint, self.stream.session
                 self.failure = failure(
-                    str(problem), checkpoint.path, lambda: _damaged_state(checkpoint.location, session)
+                    str(problem), checkpoint.path, lambda: damaged_state(checkpoint.location, session)
                 )
                 raise self.failure from None
 
@@ -535,26 +528,3 @@ def _observed() -> list[Column]:
         of(REJECTS, number).alias("rejects"),
         of(STATES, number).alias("state_bytes_touched"),
     ]
-
-
-def _damaged_state(checkpoint: str, session: SparkSession) -> Iterator[str]:
-    """The change logs of the state that cannot be decompressed."""
-    jvm: Any = session._jvm
-    root = jvm.org.apache.hadoop.fs.Path(checkpoint, "state")
-    # A file system of our own: others must go on verifying checksums, which lie in files of their own.
-    files = jvm.org.apache.hadoop.fs.FileSystem.newInstance(root.toUri(), session._jsc.hadoopConfiguration())
-    files.setVerifyChecksum(False)
-    codec_name = session.conf.get("spark.sql.streaming.stateStore.compression.codec")
-    codec = jvm.org.apache.spark.io.CompressionCodec.createCodec(session._jsc.sc().conf(), codec_name)
-    listed = files.listFiles(root, True)
-    while listed.hasNext():
-        path = listed.next().getPath()
-        if not path.getName().endswith(".changelog"):
-            continue
-        stream = files.open(path)
-        try:
-            jvm.org.apache.commons.io.IOUtils.consume(codec.compressedInputStream(stream))
-        except Py4JJavaError:
-            yield str(path.toUri().getPath())
-        finally:
-            stream.close()

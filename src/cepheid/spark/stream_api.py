@@ -31,6 +31,7 @@ from cepheid.streaming.metrics import Metrics
 from cepheid.streaming.planning import StreamOptions, StreamSource
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.sinks import FORMATS, FileSink, HookSink, Sink
+from cepheid.streaming.slots import GREEDY
 from cepheid.streaming.versions import Planner
 
 ONE = "query"
@@ -77,6 +78,8 @@ def stream(
     detected_at: bool = False,
     match_id: bool = False,
     id_column: str | None = None,
+    placement: str = GREEDY,
+    follow_rates: bool = True,
 ) -> RunningStream:
     """Starts a query (or several, by name, in one pass) on a streaming DataFrame.
 
@@ -113,6 +116,10 @@ def stream(
     `output_shape`, `detected_at`, `match_id` and `id_column` select the columns of the output, as `output` and the
     options of the same names do in `match`. The long shape of a stream has identifiers in place of numbers of matches.
 
+    Queries without a key are placed on the buckets, which tasks process in parallel, by the strategy `placement`
+    (greedy, greedy-without-reuse, round-robin or annealing). With `follow_rates`, they move between two batches, with
+    their state, when the measured loads of the buckets drift apart; `move` of the result does so by hand.
+
     An event that completes more matches than `options={"max_matches": ...}` stops the stream. With `drop_keys=True`,
     the events of its key are ignored from then on instead; `metrics().dropped` lists the keys."""
     several = query is None or isinstance(query, Mapping)
@@ -130,7 +137,7 @@ def stream(
     with QueryText(query).located_errors() if isinstance(query, str) else nullcontext():
         source = stream_source(input, examples, types)
         shown = OutputOptions(output_shape, detected_at, match_id, id_column)
-        chosen = StreamOptions(watermark, run_options, tuple(order_by), spread, max_ahead, drop_keys, shown)
+        chosen = StreamOptions(watermark, run_options, tuple(order_by), spread, max_ahead, drop_keys, shown, placement)
         planner = Planner(source, chosen)
         if several:
             versions, refused = planner.started(queries, known)
@@ -154,7 +161,7 @@ def stream(
     )
     planned = SparkStream(versions[-1][1], input.frame, saved, sinks, writers, partitions, moved)
     if several:
-        planned = replace(planned, planner=planner).with_versions(versions)
+        planned = replace(planned, planner=planner, moves=follow_rates).with_versions(versions)
     return planned.start(Trigger(available_now, interval, end_of_time), on_progress)
 
 

@@ -20,10 +20,11 @@ from cepheid.spark.worker import settle_memory, together
 from cepheid.streaming import bucket_state
 from cepheid.streaming.ahead import Jump, Newest
 from cepheid.streaming.bucket import Bucket
-from cepheid.streaming.bucket_context import BucketContext
+from cepheid.streaming.bucket_context import NOTHING, BucketContext, Moved
 from cepheid.streaming.compact import read_rows, write_rows
-from cepheid.streaming.delivery import JUMPS, READ, OutputRow, output_rows, reject_row, state_row
+from cepheid.streaming.delivery import JUMPS, READ, OutputRow, cost_row, output_rows, reject_row, state_row
 from cepheid.streaming.pack import Packed, from_bytes, pack, to_bytes
+from cepheid.streaming.parts import BucketParts
 from cepheid.streaming.plan import StreamPlan
 
 PACKED = "grouped int, kind string, ahead long, block binary, at timestamp"
@@ -64,8 +65,8 @@ class Version(NamedTuple):
     digest: bytes
 
     @classmethod
-    def of(cls, plan: StreamPlan, first_batch: int) -> Version:
-        data = pickle.dumps(plan)
+    def of(cls, plan: StreamPlan, first_batch: int, moved: Moved = NOTHING) -> Version:
+        data = pickle.dumps((plan, moved))
         return cls(first_batch, data, hashlib.blake2b(data, digest_size=16).digest())
 
     @property
@@ -73,7 +74,7 @@ class Version(NamedTuple):
         if self.digest not in _contexts:
             if len(_contexts) >= _MOST_CONTEXTS:
                 _contexts.clear()
-            _contexts[self.digest] = BucketContext(pickle.loads(self.data))
+            _contexts[self.digest] = BucketContext(*pickle.loads(self.data))
         return _contexts[self.digest]
 
 
@@ -148,13 +149,13 @@ class Step:
             ahead = max([ahead, *map(int, frame["ahead"])])
         before = state.get[0] if state.exists else None
         number = bucket_of(key[0], plan.all_buckets)
-        bucket = Bucket.new(context, number) if before is None else bucket_state.load(context, before)
+        bucket = BucketParts.load(context, number, before)
         watermark = plan.time.watermark(state.getCurrentWatermarkMs())
         arrived = [read_rows(block, context.packed_schema) for block in blocks[EVENTS]]
         output = bucket.step(arrived, watermark, ahead)
         after = b""
         if not bucket.is_empty:
-            after = bucket_state.save(bucket)
+            after = bucket.save()
             if after != before:
                 state.update((after,))
         elif before is not None:
@@ -163,6 +164,8 @@ class Step:
         reached = max(watermark, ahead)
         known = reached if reached > -END_OF_TIME else None
         rows = [*output_rows(output), *map(reject_row, blocks[_REJECTS]), state_row(number, len(after), known, events)]
+        if output.costs:
+            rows.append(cost_row(number, output))
         rows.extend(self._summary_rows(plan, blocks[_SUMMARY], watermark, reached))
         yield pd.DataFrame(rows, columns=_OUTPUT_ARROW.names)
         settle_memory()
@@ -197,7 +200,7 @@ class Drain:
         context = self.version.context
         for batch in batches:
             for data in batch.column(0).to_pylist():
-                bucket = bucket_state.load(context, data)
+                bucket = BucketParts.load(context, bucket_state.number_of(data), data)
                 rows = [*output_rows(bucket.step([], END_OF_TIME)), state_row(bucket.number, 0, None, 0)]
                 columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
                 arrays = [pa.array(c, f.type) for c, f in zip(columns, _OUTPUT_ARROW, strict=True)]

@@ -10,6 +10,7 @@ released.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,7 +46,7 @@ from cepheid.streaming.families import StreamGroup
 from cepheid.streaming.order import by_time, settled
 from cepheid.streaming.outputs import StreamOutput, first_positions
 from cepheid.streaming.pack import joined
-from cepheid.streaming.plan import StreamPlan, StreamQuery
+from cepheid.streaming.plan import ONE_BUCKET, StreamPlan, StreamQuery
 from cepheid.streaming.retained import RetainedRows
 
 
@@ -61,6 +62,10 @@ class BucketOutput:
     """The plans that changed, by the number of their query."""
     dropped: list[tuple[Sequence[str], str]] = field(default_factory=list)
     """The keys that were dropped and the queries that were stopped: the names of the queries, and the reason."""
+    costs: dict[str, int] = field(default_factory=dict)
+    """The CPU nanoseconds of each query without a key, by its identity."""
+    spent: int = 0
+    """The CPU nanoseconds of the batch."""
 
 
 STOPPED = "the query is stopped"
@@ -97,6 +102,10 @@ class Bucket:
     """The state of the families of its key."""
     summaries: dict[int, Summary] = field(default_factory=dict)
     """For each query that returns a summary which its kernel does not compute, that of the matches so far."""
+    own: frozenset[str] | None = None
+    """The identities of its queries, if they were moved here and are apart from the others; None: all others."""
+    apart: frozenset[str] = frozenset()
+    """The identities of the queries that are apart."""
 
     @classmethod
     def new(cls, context: BucketContext, number: int) -> Bucket:
@@ -109,11 +118,13 @@ class Bucket:
 
     @property
     def queries(self) -> list[tuple[int, StreamQuery]]:
-        return [(number, self.plan.queries[number]) for number in self.plan.sharing(self.number)]
+        here = ((number, self.plan.queries[number]) for number in self.plan.sharing(self.number))
+        own, apart = self.own, self.apart
+        return [(n, query) for n, query in here if (query.id not in apart if own is None else query.id in own)]
 
     @property
     def group(self) -> StreamGroup | None:
-        return self.plan.group_of(self.number)
+        return self.plan.group_of(self.number) if self.own is None else None
 
     # --- a batch ------------------------------------------------------------------------------------------------------
 
@@ -121,6 +132,7 @@ class Bucket:
         """Adds events (those before the watermark are late) and evaluates up to the watermark, or up to `ahead` if
         that is later. `ahead` is at most the watermark of the next batch."""
         self.switches, self.newly_dropped = [], []
+        began, costs = time.thread_time_ns(), dict[str, int]()
         late = self._take_in(arrived, watermark)
         watermark = max(watermark, ahead)
         released = self._release(watermark)
@@ -134,18 +146,22 @@ class Bucket:
             for number, query in self.queries:
                 if number in self.stopped:
                     continue
+                before = time.thread_time_ns()
                 outputs, needed_from = self._evaluated(number, query, released, watermark)
                 for one, output in outputs:
                     counts.update(dict.fromkeys(one.names, output.num_rows))
                     matches.extend((one.table, rows) for rows in one.rows(output))
                 oldest.append(needed_from)
+                if query.key == ONE_BUCKET:
+                    costs[query.id] = time.thread_time_ns() - before
             if self.group is not None:
                 oldest.append(self._by_families(self.group, released, watermark, matches, counts))
             else:
                 self._require_memory(None)
             self.rows = self.rows.after(min(oldest), self.plan.counts_equals(self.number))
             self.watermark = watermark
-        return BucketOutput(late, matches, dict(counts), self.switches, self.newly_dropped)
+        spent = time.thread_time_ns() - began
+        return BucketOutput(late, matches, dict(counts), self.switches, self.newly_dropped, costs, spent)
 
     def _by_families(
         self,
@@ -183,7 +199,9 @@ class Bucket:
         late = None
         if times.min() < watermark:
             is_late = times < watermark
-            if self.plan.reports(self.number):  # an event goes to several buckets, but is late once
+            if (
+                self.plan.reports(self.number) and self.own is None
+            ):  # an event goes to several buckets, but is late once
                 late = events.filter(pa.array(is_late))
             events = events.filter(pa.array(~is_late))
         wanted = self._relevant(events)
@@ -524,6 +542,14 @@ class Bucket:
             yield query, output
 
     # --- the state ----------------------------------------------------------------------------------------------------
+
+    def forget_others(self) -> None:
+        """Drops the waiting events that none of its queries needs."""
+        wanted = self._relevant(self.waiting)
+        if wanted is not None:
+            self.waiting = self.waiting.filter(pa.array(wanted))
+        if not self.memory and wanted is not None:  # no match so far waits for a later event
+            self.rows = self.rows.after(self.rows.end)
 
     @property
     def is_empty(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 from cepheid.engine.adaptation import Kernels
 from cepheid.engine.derivation import Wiring
@@ -12,12 +13,17 @@ from cepheid.physical import Plan
 from cepheid.runtime.kernel import Kernel
 from cepheid.streaming.plan import StreamPlan
 
+Moved = Mapping[int, Sequence[tuple[Sequence[str], bytes]]]
+"""For each bucket, the states of queries that were moved to it, each with the identities of the queries."""
+NOTHING: Moved = {}
+
 
 class BucketContext:
     """The kernels and row schemas of a plan. A worker builds them once, for all buckets."""
 
-    def __init__(self, plan: StreamPlan) -> None:
+    def __init__(self, plan: StreamPlan, moved: Moved = NOTHING) -> None:
         self.plan = plan
+        self.moved = moved
         self.fingerprint = plan.fingerprint()
         self.retained_schema = plan.retained_schema()
         self.packed_schema = plan.packed_schema()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow.compute as pc
@@ -15,12 +16,14 @@ from cepheid.streaming.bucket_context import BucketContext
 from cepheid.streaming.compact import read_rows, write_rows
 from cepheid.streaming.plan import state_schema, with_schema
 from cepheid.streaming.retained import RetainedRows
+from cepheid.streaming.state import SavedState
 
 _BY_QUERY = ("outputs", "plans", "dropped", "summaries")
 """The parts of the header that are by query."""
 
 
-def save(bucket: Bucket) -> bytes:
+def save(bucket: Bucket, apart: Sequence[bytes] = ()) -> bytes:
+    """The state of a bucket, with those of the queries apart that were moved to it."""
     rows, waiting = bucket.rows.table, bucket.waiting
     oldest = [column[0].as_py() for column in [rows.column(TIME)] if len(column)]
     if waiting.num_rows:
@@ -30,6 +33,9 @@ def save(bucket: Bucket) -> bytes:
     header: dict[str, Any] = {
         "fingerprint": bucket.context.fingerprint,
         "bucket": bucket.number,
+        "version": bucket.plan.version,
+        "own": None if bucket.own is None else sorted(bucket.own),
+        "apart": len(apart),
         "watermark": bucket.watermark,
         "last": bucket.last,
         "first": bucket.rows.first,
@@ -45,16 +51,48 @@ def save(bucket: Bucket) -> bytes:
         "oldest": min(oldest, default=None),
     }
     memory = [part for number in numbers for part in bucket.memory[number]]
-    return stream_state.write(header, [write_rows(waiting), write_rows(rows), bucket.families, *memory])
+    return stream_state.write(header, [write_rows(waiting), write_rows(rows), bucket.families, *memory, *apart])
+
+
+def read(context: BucketContext, data: bytes) -> SavedState:
+    return stream_state.read(data, context.fingerprint)
 
 
 def load(context: BucketContext, data: bytes) -> Bucket:
-    """The state of queries that are no longer there is dropped; that of new ones begins here."""
-    saved = stream_state.read(data, context.fingerprint)
+    """The state of a bucket without those of the queries apart."""
+    saved = read(context, data)
+    return loaded(context, saved, saved.header["bucket"])
+
+
+def number_of(data: bytes) -> int:
+    """The number of the bucket of a state."""
+    return int(stream_state.read_header(data)["bucket"])
+
+
+def apart(saved: SavedState) -> Sequence[bytes]:
+    """The states of the queries that were moved to the bucket."""
+    count = saved.header.get("apart", 0)
+    return saved.parts[len(saved.parts) - count :]
+
+
+def loaded(
+    context: BucketContext,
+    saved: SavedState,
+    number: int,
+    own: frozenset[str] | None = None,
+    apart: frozenset[str] = frozenset(),
+) -> Bucket:
+    """The state of queries that are no longer there is dropped; that of new ones begins here. `own` and `apart` are
+    those of the bucket."""
     header, (waiting, rows, families, *memory) = saved.header, saved.parts
-    plan, number = context.plan, header["bucket"]
+    plan = context.plan
     schema = state_schema(header["columns"], plan.reader.schema)
-    known = {plan.queries[n].id: n for n in plan.sharing(number)}
+    here = [plan.queries[n].id for n in plan.sharing(number)]
+    known = {
+        name: n
+        for name, n in zip(here, plan.sharing(number), strict=True)
+        if (name not in apart if own is None else name in own)
+    }
     of = {name: {known[key]: data for key, data in header[name].items() if key in known} for name in _BY_QUERY}
     retained = RetainedRows(
         with_schema(read_rows(rows, schema), context.retained_schema), header["first"], plan.reader.columns
@@ -71,6 +109,8 @@ def load(context: BucketContext, data: bytes) -> Bucket:
         {n: Adapted.of_data(plan.queries[n].prepared, data) for n, data in of["plans"].items()},
         dropped={n: set(keys) for n, keys in of["dropped"].items()},
         stopped={known[name] for name in header.get("stopped", ()) if name in known},
-        families=families if plan.group_of(number) is not None else b"",
+        families=families if own is None and plan.group_of(number) is not None else b"",
+        own=own,
+        apart=apart,
         summaries={n: Summary.of_data(plan.queries[n].prepared.query, d) for n, d in of["summaries"].items()},
     )

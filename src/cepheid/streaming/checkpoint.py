@@ -20,7 +20,9 @@ from typing import IO, Any
 
 from cepheid.errors import InputProblem, shown
 from cepheid.io.stream_rows import RESUME
+from cepheid.streaming.bucket_context import NOTHING, Moved
 from cepheid.streaming.integrity import SparkFiles
+from cepheid.streaming.parts import read_moved, write_moved
 from cepheid.streaming.plan import StreamPlan
 from cepheid.streaming.sinks import require_empty
 from cepheid.streaming.state import STATE_FORMAT
@@ -33,6 +35,8 @@ _STREAM, _OWNER, _LOCK = "stream.json", "owner.json", "lock"
 _CHECKSUM = "checksum"
 DIRECTORY = "directory"
 """The resolved path of the input, or those of several, in the description of the input."""
+_MOVED = "moved"
+"""The directory of the states of queries that were moved, each file named by its version."""
 REQUESTS = "requests"
 """The directory of requests to change the queries."""
 VERSIONS = "versions"
@@ -113,6 +117,11 @@ class Checkpoint(SparkFiles):
         """The first batch that has no events yet. One that has is repeated with the queries that it had."""
         return max(self.batches("offsets"), default=-1) + 1
 
+    @property
+    def first_uncommitted(self) -> int:
+        """The first batch that is not complete."""
+        return max(self.batches("commits"), default=-1) + 1
+
     def versions(self) -> list[SavedVersion]:
         """The versions that a batch may still need, the newest last; none for a new checkpoint."""
         known = self.description()
@@ -120,8 +129,7 @@ class Checkpoint(SparkFiles):
             saved = [] if known is None else [SavedVersion.of_data(data) for data in known.get(VERSIONS, ())]
         except (LookupError, TypeError) as problem:
             raise self.damaged_description("it does not describe the queries") from problem
-        following = max(self.batches("commits"), default=-1) + 1
-        needed = [one for one, later in pairwise(saved) if later.first_batch > following]
+        needed = [one for one, later in pairwise(saved) if later.first_batch > self.first_uncommitted]
         return [*needed, *saved[-1:]]
 
     def record_version(self, plan: StreamPlan, first_batch: int) -> None:
@@ -134,6 +142,27 @@ class Checkpoint(SparkFiles):
         ]
         data = [one.to_data() for one in versions]
         self._write({**known, "stream": plan.description(), **plan.for_inspection(), VERSIONS: data})
+
+    # --- states of queries that move ----------------------------------------------------------------------------------
+
+    def moved(self, plan: StreamPlan) -> Moved:
+        """The states that the version of the last move began with."""
+        if not plan.moved:
+            return NOTHING
+        name = str(plan.moved)
+        content = self.own.inside(_MOVED).read(name)
+        if content is None:
+            raise self.missing(f"{OWN_DIRECTORY}/{_MOVED}/{name}")
+        return read_moved(content, plan.fingerprint())
+
+    def write_moved(self, plan: StreamPlan, moved: Moved) -> None:
+        """Before the version itself is recorded; the files of versions that no batch needs are removed."""
+        directory = self.own.inside(_MOVED)
+        directory.write(str(plan.moved), write_moved(moved, plan.fingerprint()))
+        needed = {str(plan.moved), *(str(one.lineage.moved) for one in self.versions())}
+        for name in directory.names():
+            if name not in needed:
+                directory.remove(name)
 
     def require_outputs(self, directories: Iterable[Directory]) -> None:
         """Refuses a directory with output that is not of this stream."""

@@ -25,7 +25,7 @@ from cepheid.streaming.sinks import Sink
 from cepheid.streaming.storage import Directory
 
 MATCHES, LATE, REJECTS, STATES, SWITCHES = "matches", "late", "rejects", "states", "switches"
-READ, JUMPS, DROPPED, COUNTS = "read", "jumps", "dropped", "counts"
+READ, JUMPS, DROPPED, COUNTS, COSTS = "read", "jumps", "dropped", "counts", "costs"
 
 
 _LOG = logging.getLogger("cepheid.stream")
@@ -34,7 +34,7 @@ _LOG = logging.getLogger("cepheid.stream")
 class OutputRow(NamedTuple):
     kind: str
     query: int
-    """The number of the query; of the table for MATCHES, of the bucket for STATES."""
+    """The number of the query; of the table for MATCHES, of the bucket for STATES and COSTS."""
     number: int
     """The number of rows in the block, or of rows read for READ; of bytes for STATES, of events for SWITCHES."""
     block: bytes
@@ -60,6 +60,11 @@ def reject_row(block: bytes) -> OutputRow:
 def state_row(bucket: int, size: int, watermark: int | None, events: int) -> OutputRow:
     """The metrics of a bucket."""
     return OutputRow(STATES, bucket, size, json.dumps({"watermark": watermark, "events": events}).encode())
+
+
+def cost_row(bucket: int, output: BucketOutput) -> OutputRow:
+    """The CPU time of a bucket and of its queries without a key."""
+    return OutputRow(COSTS, bucket, output.spent, json.dumps(output.costs).encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +124,7 @@ def count(totals: Totals, plan: StreamPlan, rows: Iterable[OutputRow], matches: 
     """Adds a batch to the totals."""
     totals.batches += 1
     totals.last_events = 0
+    totals.loads.begin()
     for name, number in matches.items():
         totals.matches[name] = totals.matches.get(name, 0) + number
     for row in rows:
@@ -133,6 +139,8 @@ def count(totals: Totals, plan: StreamPlan, rows: Iterable[OutputRow], matches: 
             # Buckets know different watermarks; the latest one holds.
             marks = [mark for mark in (totals.watermark, reported["watermark"]) if mark is not None]
             totals.watermark = max(marks, default=None)
+        elif row.kind == COSTS:
+            totals.loads.add(row.query, row.number, json.loads(row.block))
         elif row.kind == READ:
             totals.read += row.number
         elif row.kind == JUMPS:

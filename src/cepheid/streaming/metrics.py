@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from cepheid.optimize.adapt import Switch
 from cepheid.streaming.ahead import Jump
+from cepheid.streaming.slots import Loads
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class Totals:
     """Every change of a plan, with the name of its query; each bucket decides for itself."""
     jumps: list[Jump] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
+    loads: Loads = field(default_factory=Loads)
+    """Of the queries without a key, since they were last moved."""
     stopped: list[str] = field(default_factory=list)
     """The queries that exceeded a limit, and are not yet removed."""
 

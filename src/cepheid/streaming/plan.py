@@ -150,6 +150,8 @@ class Lineage:
     """The fingerprint of the first version, which all others have too."""
     slots: int = 1
     """The number of buckets that queries without a key have had."""
+    moved: int = 0
+    """The last version before which queries were moved; 0: none."""
 
 
 FIRST = Lineage()
@@ -187,6 +189,8 @@ class StreamPlan:
     slots: int = 1
     """The number of buckets that queries without a key have, or have had."""
     limits: Limits = NO_LIMITS
+    moved: int = 0
+    """The last version before which queries were moved; 0: none."""
 
     @property
     def names(self) -> list[str]:
@@ -195,7 +199,7 @@ class StreamPlan:
     @property
     def next_lineage(self) -> Lineage:
         """Of the version after it."""
-        return Lineage(self.keys, self.version + 1, self.fingerprint(), self.slots)
+        return Lineage(self.keys, self.version + 1, self.fingerprint(), self.slots, self.moved)
 
     @property
     def is_several(self) -> bool:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
 
 from cepheid.binding import require_types
@@ -42,6 +41,7 @@ from cepheid.streaming.families import StreamGroup
 from cepheid.streaming.outputs import OutputTable, StreamOutput, tables_of
 from cepheid.streaming.plan import FIRST, ONE_BUCKET, Entry, Lineage, StreamPlan, StreamQuery
 from cepheid.streaming.reader import FileReader, Reader
+from cepheid.streaming.slots import GREEDY, placed
 from cepheid.streaming.time import EventTime
 
 _COST_OF_RULE = 1.0
@@ -104,6 +104,8 @@ class StreamOptions:
     drops_keys: bool = False
     """Whether a key of which one event completes too many matches is dropped."""
     output: OutputOptions = EVENTS_ONLY
+    placement: str = GREEDY
+    """The strategy by which queries without a key are placed on slots."""
 
 
 def plan_stream(
@@ -181,6 +183,7 @@ def plan_queries(
         lineage.identity,
         max([lineage.slots, *(1 + query.slot for query in planned), *(1 + group.slot for group in groups)]),
         Limits.of(options.run.options) if is_several else NO_LIMITS,
+        lineage.moved,
     )
     return plan, refused
 
@@ -219,20 +222,17 @@ class _Planning:
     def _on_slots(
         self, found: list[StreamQuery], groups: Sequence[StreamGroup], queries: Mapping[str, Written]
     ) -> list[StreamQuery]:
-        """Places the queries without a key: each stays where it is, and a new one goes to the bucket with the least
-        cost, the most expensive first (NEXT §4.4; a query is not divided, so that no operator sends messages)."""
+        """Places the queries without a key: each stays where it is, and new ones follow (see `slots`)."""
         loads = [0.0] * self.options.buckets
         for group in groups:
             loads[group.slot] += _COST_OF_RULE * len(group.names) if not group.key else 0.0
         keyless = [query for query in found if query.key == ONE_BUCKET]
-        slots: dict[str, int] = {}
-        for query in sorted(keyless, key=lambda query: (queries[query.name].slot is None, -_cost(query))):
-            known = queries[query.name].slot
-            slot = int(np.argmin(loads)) if known is None else known
-            loads[slot] += _cost(query)
-            slots[query.id] = slot
+        costs = {query.id: _cost(query) for query in keyless}
+        known = {query.id: slot for query in keyless if (slot := queries[query.name].slot) is not None}
+        slots = placed(costs, known, loads, self.options.placement)
+        for query in keyless:
             for name in query.all_names:
-                queries[name].slot = slot
+                queries[name].slot = slots[query.id]
         return [replace(query, slot=slots.get(query.id, 0)) for query in found]
 
     def _with_output(self, prepared: Prepared) -> Prepared:

@@ -37,6 +37,7 @@ class Requests:
         """Writes a request; returns its name."""
         name = f"{time.time_ns():020d}"
         content = {"add": _data(change.add), "remove": list(change.remove), "replace": _data(change.replace)}
+        content["move"] = dict(change.move)
         self.directory.write(f"{name}{_REQUEST}", json.dumps(content).encode())
         return name
 
@@ -48,7 +49,8 @@ class Requests:
         content = self.directory.read(f"{name}{_REQUEST}") or b""
         try:
             data = json.loads(content)
-            return Change(_written(data["add"]), tuple(data["remove"]), _written(data["replace"]))
+            move = {str(query): int(slot) for query, slot in data.get("move", {}).items()}
+            return Change(_written(data["add"]), tuple(data["remove"]), _written(data["replace"]), move)
         except (ValueError, KeyError, TypeError, AttributeError) as problem:
             raise InputProblem("the request cannot be read", hint="send it again") from problem
 

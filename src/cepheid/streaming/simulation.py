@@ -14,12 +14,11 @@ import pyarrow.compute as pc
 
 from cepheid.optimize.adapt import Switch
 from cepheid.runtime.kernel import END_OF_TIME
-from cepheid.streaming import bucket_state
 from cepheid.streaming.ahead import Jump
-from cepheid.streaming.bucket import Bucket
-from cepheid.streaming.bucket_context import BucketContext
+from cepheid.streaming.bucket_context import BucketContext, Moved
 from cepheid.streaming.outputs import QUERY
 from cepheid.streaming.pack import Packet, pack
+from cepheid.streaming.parts import BucketParts, moved_states, read_moved, write_moved
 from cepheid.streaming.plan import StreamPlan
 
 
@@ -53,6 +52,14 @@ class Simulation:
     used: int = 0
     """The number of events that were not late."""
     jumps: list[Jump] = field(default_factory=list)
+    moved: Moved = field(default_factory=dict)
+    """The states of queries that were moved."""
+
+    def move(self, plan: StreamPlan) -> None:
+        """Goes on with the plan after a change that moves queries."""
+        moved = moved_states(BucketContext(self.plan, self.moved), self.states, plan)
+        self.moved = read_moved(write_moved(moved, plan.fingerprint()), plan.fingerprint())
+        self.plan = plan
 
     def run(self, batches: Iterable[pa.RecordBatch], *, end_of_time: bool = True) -> Simulated:
         out = Simulated({name: [] for name in self.plan.names}, [], [])
@@ -82,13 +89,13 @@ class Simulation:
             yield name, rows.filter(pc.equal(names, name))
 
     def _batch(self, arrived: list[Packet], watermark: int, out: Simulated) -> None:
-        context = BucketContext(self.plan)
+        context = BucketContext(self.plan, self.moved)
         out.rejects.extend(packet.rows for packet in arrived if packet.rejected)
         called = {packet.bucket for packet in arrived if not packet.rejected}
         last = self.states.keys() | self.plan.summing if watermark == END_OF_TIME else set()
         for number in sorted(called | last):
             data = self.states.pop(number, None)
-            bucket = Bucket.new(context, number) if data is None else bucket_state.load(context, data)
+            bucket = BucketParts.load(context, number, data)
             came = [packet for packet in arrived if packet.bucket == number]
             ahead = [self.plan.time.watermark_after(packet.latest, self.plan.delay) for packet in came]
             output = bucket.step(
@@ -105,7 +112,7 @@ class Simulation:
             out.dropped.extend(reason for _, reason in output.dropped)
             out.switches.extend((self.plan.queries[query].name, switch) for query, switch in output.switches)
             if not bucket.is_empty:
-                self.states[number] = bucket_state.save(bucket)
+                self.states[number] = bucket.save()
         self.sizes.append(sum(map(len, self.states.values())))
         latest = [packet.latest for packet in arrived if packet.latest is not None]
         if latest:

@@ -7,14 +7,14 @@ batch may still need, so that a batch that is repeated after a crash has the que
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from cepheid.deploy.changes import Change, changed, difference
 from cepheid.deploy.deployment import Written
 from cepheid.deploy.folder import linked
-from cepheid.errors import CepheidError
-from cepheid.streaming.plan import FIRST, Entry, Lineage, StreamPlan
+from cepheid.errors import CepheidError, InputProblem, NotAvailable, shown
+from cepheid.streaming.plan import FIRST, ONE_BUCKET, Entry, Lineage, StreamPlan
 from cepheid.streaming.planning import StreamOptions, StreamSource, plan_queries
 
 
@@ -28,7 +28,9 @@ class SavedVersion:
 
     @classmethod
     def of(cls, plan: StreamPlan, first_batch: int) -> SavedVersion:
-        return cls(first_batch, Lineage(plan.keys, plan.version, plan.fingerprint(), plan.slots), plan.entries)
+        return cls(
+            first_batch, Lineage(plan.keys, plan.version, plan.fingerprint(), plan.slots, plan.moved), plan.entries
+        )
 
     def to_data(self) -> dict[str, Any]:
         return asdict(self)
@@ -38,7 +40,8 @@ class SavedVersion:
         lineage = data["lineage"]
         keys = tuple(tuple(key) for key in lineage["keys"])
         entries = tuple(Entry(**entry) for entry in data["entries"])
-        known = Lineage(keys, lineage["version"], lineage["identity"], lineage.get("slots", 1))
+        slots, moved = lineage.get("slots", 1), lineage.get("moved", 0)
+        known = Lineage(keys, lineage["version"], lineage["identity"], slots, moved)
         return cls(data["first_batch"], known, entries)
 
     @property
@@ -88,7 +91,27 @@ class Planner:
         """The version after a change. Raises if the change is refused."""
         queries = {entry.name: entry.written for entry in before.entries}
         lineage = before.next_lineage
+        if change.move:
+            return self._moved(before, change.move, queries, replace(lineage, moved=lineage.version))
         return _whole(self.plan(changed(queries, change, lineage.version, self.known_types), lineage))
+
+    def _moved(
+        self, before: StreamPlan, move: Mapping[str, int], queries: dict[str, Written], lineage: Lineage
+    ) -> StreamPlan:
+        """Equal queries move together."""
+        for name, slot in move.items():
+            query = next((query for query in before.queries if name in query.all_names), None)
+            if name in queries and (query is None or query.key != ONE_BUCKET):
+                raise NotAvailable(
+                    f"moving the query `{shown(name)}`: only one without a key, in no family, has a place of its own"
+                )
+            if not 0 <= slot < before.buckets:
+                raise InputProblem(
+                    f"there is no slot {slot} for the query `{shown(name)}`", expected=f"0 to {before.buckets - 1}"
+                )
+            for other in [] if query is None else query.all_names:
+                queries[other] = replace(queries[other], slot=slot)
+        return _whole(self.plan(changed(queries, Change(move=move), lineage.version, self.known_types), lineage))
 
 
 def _whole(planned: tuple[StreamPlan, Mapping[str, CepheidError]]) -> StreamPlan:

@@ -27,7 +27,8 @@ def deploy_command(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="DIR | add|replace CHECKPOINT FILE... | remove CHECKPOINT NAME... | list|status CHECKPOINT",
+            metavar="DIR | add|replace CHECKPOINT FILE... | remove CHECKPOINT NAME... | move CHECKPOINT NAME=BUCKET... "
+            "| list|status CHECKPOINT",
             help="The directory of the query files, in any languages; or what to do with the queries of a stream.",
         ),
     ],
@@ -45,7 +46,8 @@ def deploy_command(
         int | None, typer.Option(help="With --plan-only: show the placement of the operators on this many nodes.")
     ] = None,
     placement: Annotated[
-        str, typer.Option(help="The placement on nodes: greedy, greedy-without-reuse, round-robin or annealing.")
+        str,
+        typer.Option(help="The placement on nodes or buckets: greedy, greedy-without-reuse, round-robin or annealing."),
     ] = "greedy",
     format: Annotated[str, typer.Option(help="The format of the plan: text, mermaid, dot, svg or html.")] = "text",
     dialect: cli.Dialect = "auto",
@@ -67,7 +69,8 @@ def deploy_command(
 
     A stream follows the directory: a file that appears, changes or disappears is a query that is added, replaced or
     removed between two batches. `deploy add|remove|replace CHECKPOINT` does the same, and `deploy list|status` shows
-    the queries and the changes that wait.
+    the queries and the changes that wait. Queries without a key move to other buckets when the rates drift; `deploy
+    move CHECKPOINT NAME=BUCKET` moves one by hand.
 
     \b
     Example:
@@ -120,6 +123,7 @@ def deploy_command(
                 files_per_batch=files_per_batch,
                 wait=not available_now,
                 output=OutputOptions(output_shape),
+                placement=placement,
                 master=master,
             )
             following = Following(partial(read_folder, folder, dialect))

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from cepheid.spark.stream import RunningStream
     from cepheid.streaming.checkpoint import Checkpoint
 
-VERBS = ("add", "remove", "replace", "list", "status")
+VERBS = ("add", "remove", "replace", "move", "list", "status")
+_WORDS = {"remove": "names of queries", "move": "names of queries, each with a bucket: `rule=1`"}
 _FOLDER = "folder.json"
 _PATIENCE = 120.0
 """The seconds that a command waits for the answer of the stream."""
@@ -85,7 +86,7 @@ def _changes(running: RunningStream, new: Mapping[str, Written], gone: Sequence[
 
 
 def change_command(words: Sequence[str], dialect: str) -> None:
-    """`deploy add|remove|replace CHECKPOINT FILE|NAME...` and `deploy list|status CHECKPOINT`."""
+    """`deploy add|remove|replace|move CHECKPOINT FILE|NAME|NAME=BUCKET...` and `deploy list|status CHECKPOINT`."""
     from cepheid.streaming.checkpoint import Checkpoint
     from cepheid.streaming.storage import local_directory
 
@@ -107,7 +108,7 @@ def change_command(words: Sequence[str], dialect: str) -> None:
             typer.echo(line)
         return
     if not rest:
-        raise InputProblem(f"there is nothing to {verb}", expected="names of queries" if verb == "remove" else "files")
+        raise InputProblem(f"there is nothing to {verb}", expected=_WORDS.get(verb, "files"))
     _send(saved, _change(verb, rest, dialect), queries)
 
 
@@ -117,6 +118,12 @@ def _change(verb: str, words: Sequence[str], dialect: str) -> Change:
 
     if verb == "remove":
         return Change(remove=tuple(words))
+    if verb == "move":
+        parts = [word.rpartition("=") for word in words]
+        for word, (name, _, slot) in zip(words, parts, strict=True):
+            if not name or not slot.isdecimal():
+                raise InputProblem(f"`{shown(word)}` says not where a query moves", expected="NAME=BUCKET: `rule=1`")
+        return Change(move={name: int(slot) for name, _, slot in parts})
     written: dict[str, Written] = {}
     for path in words:
         name = Path(path).stem
@@ -174,5 +181,5 @@ def _status(saved: Checkpoint) -> list[str]:
 
 
 def _described(change: Change) -> str:
-    parts = {"add": change.add, "remove": change.remove, "replace": change.replace}
+    parts = {"add": change.add, "remove": change.remove, "replace": change.replace, "move": change.move}
     return ", ".join(f"{verb} {listing(names)}" for verb, names in parts.items() if names)

@@ -30,7 +30,7 @@ def state_command(
         )
     from cepheid.app.stream_view import state_lines
     from cepheid.spark.session import session
-    from cepheid.spark.stream import read_state
+    from cepheid.spark.stream_states import read_state
 
     for line in state_lines(read_state(checkpoint, session(master)), keys):
         typer.echo(line)
