@@ -99,8 +99,9 @@ def _step_once(version: Version) -> Callable[[tuple[Any], pd.DataFrame], pd.Data
         context = version.context
         plan = context.plan
         blocks = frame["block"][frame["kind"] == EVENTS]
-        arrived = [read_rows(block, context.packed_schema) for block in blocks]
         bucket = Bucket.new(context, bucket_of(int(key[0]), plan.all_buckets))
+        schema = context.packed_schema(bucket.number)
+        arrived = [read_rows(block, schema) for block in blocks]
         output = bucket.step(arrived, -END_OF_TIME, END_OF_TIME)
         for names, reason in output.dropped:
             raise InputProblem(f"the query `{names[0]}`: {reason}", hint="narrow it, or leave it out")

@@ -151,7 +151,7 @@ class Step:
         number = bucket_of(key[0], plan.all_buckets)
         bucket = BucketParts.load(context, number, before)
         watermark = plan.time.watermark(state.getCurrentWatermarkMs())
-        arrived = [read_rows(block, context.packed_schema) for block in blocks[EVENTS]]
+        arrived = [read_rows(block, context.packed_schema(number)) for block in blocks[EVENTS]]
         output = bucket.step(arrived, watermark, ahead)
         after = b""
         if not bucket.is_empty:

@@ -34,7 +34,6 @@ from cepheid.errors import Explosion, TooMuchMemory
 from cepheid.io.event_columns import readable
 from cepheid.io.rows import START, TIME, Rows
 from cepheid.optimize.adapt import Switch, horizon, same_work
-from cepheid.optimize.distribution import may_drop
 from cepheid.pattern import negatives
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import END_OF_TIME, Array, Positions
@@ -46,7 +45,7 @@ from cepheid.streaming.families import StreamGroup
 from cepheid.streaming.order import by_time, settled
 from cepheid.streaming.outputs import StreamOutput, first_positions
 from cepheid.streaming.pack import joined
-from cepheid.streaming.plan import ONE_BUCKET, StreamPlan, StreamQuery
+from cepheid.streaming.plan import ONE_BUCKET, StreamPlan, StreamQuery, relevant_to
 from cepheid.streaming.retained import RetainedRows
 
 
@@ -109,7 +108,7 @@ class Bucket:
 
     @classmethod
     def new(cls, context: BucketContext, number: int) -> Bucket:
-        none = pa.RecordBatch.from_pylist([], context.retained_schema)
+        none = pa.RecordBatch.from_pylist([], context.retained_schema(number))
         return cls(context, number, none, RetainedRows(none, 0, context.plan.reader.columns))
 
     @property
@@ -207,21 +206,13 @@ class Bucket:
         wanted = self._relevant(events)
         if wanted is not None:
             events = events.filter(pa.array(wanted))
-        self.waiting = joined([self.waiting, events.select(self.context.retained_schema.names)])
+        self.waiting = joined([self.waiting, events.select(self.context.retained_schema(self.number).names)])
         return late
 
     def _relevant(self, events: pa.RecordBatch) -> Array | None:
-        """The events that can bind a variable of some query; None where all may."""
-        if not all(query.prepared.graph is not None or may_drop(query.prepared.plan) for _, query in self.queries):
-            return None
-        columns = [np.asarray(events.column(query.mask)) != 0 for _, query in self.queries]
-        if self.group is not None:
-            known = self.group.relevant(events, self.plan.reader.columns)
-            if known is None:
-                return None
-            columns.append(known)
-        relevant: Array = np.logical_or.reduce(columns) if columns else np.zeros(events.num_rows, bool)
-        return relevant
+        """The events that can matter to some query; None where all may."""
+        queries = [query for _, query in self.queries]
+        return relevant_to(queries, self.group, events, self.plan.reader.columns)
 
     def _release(self, watermark: int) -> pa.RecordBatch:
         waiting = by_time(self.waiting)

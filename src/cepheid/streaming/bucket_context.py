@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from cepheid.engine.adaptation import Kernels
 from cepheid.engine.derivation import Wiring
@@ -25,8 +26,10 @@ class BucketContext:
         self.plan = plan
         self.moved = moved
         self.fingerprint = plan.fingerprint()
-        self.retained_schema = plan.retained_schema()
-        self.packed_schema = plan.packed_schema()
+        self.retained_schema = cache(plan.retained_schema)
+        """The columns of events in the state of a bucket, by its number."""
+        self.packed_schema = cache(plan.packed_schema)
+        """The columns of events on their way to a bucket, by its number."""
         self.kernels: defaultdict[int, Kernels] = defaultdict(Kernels)
         self.graph_kernels: dict[int, Kernel] = {}
         """By the identity of their plans, which live as long as this."""

@@ -39,7 +39,7 @@ def save(bucket: Bucket, apart: Sequence[bytes] = ()) -> bytes:
         "watermark": bucket.watermark,
         "last": bucket.last,
         "first": bucket.rows.first,
-        "columns": bucket.context.retained_schema.names,
+        "columns": bucket.context.retained_schema(bucket.number).names,
         "outputs": {names[number]: count for number, count in bucket.output_counts.items()},
         "queries": [names[number] for number in numbers],
         "plans": {names[number]: adapted.to_data() for number, adapted in bucket.adapted.items()},
@@ -94,13 +94,12 @@ def loaded(
         if (name not in apart if own is None else name in own)
     }
     of = {name: {known[key]: data for key, data in header[name].items() if key in known} for name in _BY_QUERY}
-    retained = RetainedRows(
-        with_schema(read_rows(rows, schema), context.retained_schema), header["first"], plan.reader.columns
-    )
+    wanted = context.retained_schema(number)
+    retained = RetainedRows(with_schema(read_rows(rows, schema), wanted), header["first"], plan.reader.columns)
     return Bucket(
         context,
         number,
-        with_schema(read_rows(waiting, schema), context.retained_schema),
+        with_schema(read_rows(waiting, schema), wanted),
         retained,
         header["watermark"],
         header["last"],

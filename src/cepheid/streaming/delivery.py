@@ -93,7 +93,7 @@ class Sinks:
             for sink in self.matches if number in blocks else ():
                 sink.write(batch, _table(blocks[number], table.schema), table.name)
         late = [row.block for row in rows if row.kind == LATE]
-        _write(self.late, batch, late, plan.packed_schema(), plan.shown_names)
+        _write(self.late, batch, late, plan.packed_schema(0), plan.shown_names)
         _write(self.rejects, batch, [row.block for row in rows if row.kind == REJECTS], REJECT_SCHEMA)
         return counted_matches(plan, rows)
 

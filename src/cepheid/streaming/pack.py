@@ -73,33 +73,26 @@ def _packets(plan: StreamPlan, read: Read) -> Iterator[Packet]:
         buckets = first + bucket_numbers(events, key, plan.buckets)
         # NumPy sorts 16-bit integers by counting.
         order = np.argsort(buckets.astype(np.uint16) if plan.all_buckets <= 1 << 16 else buckets, kind="stable")
-        ordered = whole.take(pa.array(order))
+        whole_of_key = whole.select(plan.packed_schema(first).names)
+        ordered = whole_of_key.take(pa.array(order))
         edges = np.flatnonzero(np.diff(buckets[order], prepend=-1, append=-1))
         for start, end in pairwise(edges.tolist()):
             bucket = int(buckets[order[start]])
             without_events.remove(bucket)
             yield Packet(bucket, False, ordered.slice(start, end - start), latest)
         for bucket in sorted(without_events):
-            yield Packet(bucket, False, whole.slice(0, 0), latest)
+            yield Packet(bucket, False, whole_of_key.slice(0, 0), latest)
 
 
 def _for_slots(plan: StreamPlan, first: int, whole: pa.RecordBatch, latest: int | None) -> Iterator[Packet]:
-    """All events for each bucket with queries without a key, and for the one that counts them."""
-    used = plan.slots_with_queries()
-    for slot in range(plan.slots):
-        if slot not in used and not plan.reports(first + slot):
-            yield Packet(first + slot, False, whole.slice(0, 0), latest)
-        else:
-            yield Packet(first + slot, False, _with_masks_of(plan, first + slot, whole), latest)
-
-
-def _with_masks_of(plan: StreamPlan, bucket: int, whole: pa.RecordBatch) -> pa.RecordBatch:
-    """The events with the masks of the queries of a bucket; those of the others are 0, which takes no space."""
-    own = {plan.queries[number].mask for number in plan.sharing(bucket)}
-    none = pa.array(np.zeros(whole.num_rows, np.uint64))
-    others = {query.mask for query in plan.queries if not query.by_oracle} - own
-    arrays = [none if name in others else whole.column(name) for name in whole.schema.names]
-    return pa.RecordBatch.from_arrays(arrays, schema=whole.schema)
+    """For each bucket with queries without a key the events that may matter to them, and all for the one that counts
+    them."""
+    for bucket in range(first, first + plan.slots):
+        own = whole.select(plan.packed_schema(bucket).names)
+        if not plan.reports(bucket):
+            wanted = plan.relevant(bucket, own)
+            own = own if wanted is None else own.filter(pa.array(wanted))
+        yield Packet(bucket, False, own, latest)
 
 
 def _with_masks(plan: StreamPlan, events: pa.RecordBatch, ticks: Array) -> pa.RecordBatch:
@@ -178,4 +171,6 @@ def from_bytes(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else one_batch(pa.Table.from_batches(batches))
+    """The rows of some batches in one, which is not copied if the others are empty."""
+    filled = [batch for batch in batches if batch.num_rows] or [*batches[:1]]
+    return filled[0] if len(filled) == 1 else one_batch(pa.Table.from_batches(filled))

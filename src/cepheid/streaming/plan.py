@@ -26,6 +26,7 @@ from cepheid.engine.prepare import Prepared, is_alone
 from cepheid.engine.shapes import EVENTS
 from cepheid.engine.spread import spread
 from cepheid.expr import Aggregate
+from cepheid.io.inputs import Columns
 from cepheid.io.rows import ROW, START, TIME
 from cepheid.io.source import columns_read
 from cepheid.lang import AUTO
@@ -33,6 +34,7 @@ from cepheid.limits import NO_LIMITS, Limits
 from cepheid.optimize.distribution import may_drop
 from cepheid.pattern import Kleene, walk
 from cepheid.physical import REFERENCE
+from cepheid.runtime.kernel import Array
 from cepheid.streaming.ahead import AheadLimit
 from cepheid.streaming.families import StreamGroup
 from cepheid.streaming.outputs import OutputTable, StreamOutput
@@ -223,11 +225,6 @@ class StreamPlan:
         """Whether a bucket counts its events: each event goes to one such bucket."""
         return bucket < (self.buckets if self.keys[0] != ONE_BUCKET else 1)
 
-    def slots_with_queries(self) -> set[int]:
-        """The buckets, among those of queries without a key, that some query reads."""
-        of_queries = {query.slot for query in self.queries if query.key == ONE_BUCKET}
-        return of_queries | {group.slot for group in self.groups if group.key == ONE_BUCKET}
-
     def counts_equals(self, bucket: int) -> bool:
         """Whether equal events of a bucket are counted."""
         group = self.group_of(bucket)
@@ -261,6 +258,11 @@ class StreamPlan:
         """The numbers of the queries that read a bucket."""
         return tuple(number for number, query in enumerate(self.queries) if self._reads(query, bucket))
 
+    def relevant(self, bucket: int, events: pa.RecordBatch) -> Array | None:
+        """The events that can matter to some query of a bucket; None where all may."""
+        queries = [self.queries[number] for number in self.sharing(bucket)]
+        return relevant_to(queries, self.group_of(bucket), events, self.reader.columns)
+
     def retained(self) -> list[str]:
         """The columns of events in the state: of those that wait, and of those that may be part of a match."""
         names: dict[str, None] = {self.reader.columns.time: None}
@@ -285,18 +287,19 @@ class StreamPlan:
                 names.update(dict.fromkeys(query.shown))
         return [name for name in self.reader.schema.names if name in names]
 
-    def packed_schema(self) -> pa.Schema:
-        """The columns of events on their way to their bucket."""
-        return pa.schema([*self.reader.schema, *self._own_fields()])
+    def packed_schema(self, bucket: int | None = None) -> pa.Schema:
+        """The columns of events on their way to a bucket, with the masks of its queries (None: of all)."""
+        return pa.schema([*self.reader.schema, *self._own_fields(bucket)])
 
-    def retained_schema(self) -> pa.Schema:
-        """The columns of events in a state."""
-        return pa.schema([*(self.reader.schema.field(name) for name in self.retained()), *self._own_fields()])
+    def retained_schema(self, bucket: int) -> pa.Schema:
+        """The columns of events in the state of a bucket."""
+        return pa.schema([*(self.reader.schema.field(name) for name in self.retained()), *self._own_fields(bucket)])
 
-    def _own_fields(self) -> list[pa.Field]:
+    def _own_fields(self, bucket: int | None) -> list[pa.Field]:
+        here = self.queries if bucket is None else [self.queries[number] for number in self.sharing(bucket)]
         starts = [] if self.reader.columns.start is None else [START]
         versions = [VERSION] if self.tracks_versions else []
-        masks = [query.mask for query in self.queries if not query.by_oracle]
+        masks = [query.mask for query in here if not query.by_oracle]
         return [own_field(name) for name in (TIME, *starts, *versions, *masks)]
 
     # --- the description in a checkpoint ------------------------------------------------------------------------------
@@ -398,6 +401,25 @@ def _window_of(prepared: Prepared) -> int | None:
     if is_alone(prepared.query) and prepared.plan.evaluator != REFERENCE:
         return 0
     return None if plan.window is None or plan.counts_events else int(plan.window)
+
+
+def relevant_to(
+    queries: Sequence[StreamQuery], group: StreamGroup | None, events: pa.RecordBatch, columns: Columns
+) -> Array | None:
+    """The events that can matter to some query or rule; None where all may."""
+    if not all(query.prepared.graph is not None or may_drop(query.prepared.plan) for query in queries):
+        return None
+    relevant: Array = np.zeros(events.num_rows, bool)
+    if group is not None:
+        known = group.relevant(events, columns)
+        if known is None:
+            return None
+        relevant |= known
+    for query in queries:
+        if relevant.all():
+            return None
+        relevant |= np.asarray(events.column(query.mask)) != 0
+    return relevant
 
 
 def own_field(name: str) -> pa.Field:
