@@ -20,6 +20,7 @@ from cepheid.deploy.deployment import QUERY, Deployment, Written, deploy, repres
 from cepheid.deploy.description import explain_deployment
 from cepheid.deploy.outputs import stopped_text
 from cepheid.deploy.run import run as run_deployment
+from cepheid.deploy.unions import with_unions
 from cepheid.detection.links import listed_links, table_links
 from cepheid.detection.options import DetectOptions
 from cepheid.detection.partials import REGION
@@ -274,7 +275,7 @@ def _deployed(
     opened = frames.opened(events, settled(columns, representatives(written)), options.time_unit)
     if opened is None:
         return None
-    deployment = deploy(written, opened.source, options)
+    deployment = with_unions(deploy(written, opened.source, options), opened.source, options)
     for error in deployment.refused.values():
         raise error
     return deployment, opened

@@ -142,3 +142,6 @@ class TreePlan:
     cost: float = math.nan
     runners_up: tuple[tuple[tuple[TreeNode, ...], float, str], ...] = ()
     """The best other plans, with the reason why each lost."""
+    members: tuple[tuple[str, ...], ...] = ()
+    """Where several queries are one plan, the variables that the matches of each tree bind, in the order of its query.
+    A match then begins with the number of its query."""

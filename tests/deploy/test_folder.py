@@ -92,7 +92,7 @@ def test_the_plan_shows_what_is_shared(folder: Path) -> None:
     assert "deployment: 5 queries, 4 operators, one pass" in text
     assert "1; 2: 2 rules, one operator" in text
     assert "amount: 5 constants, one search" in text
-    assert "evaluated alone, it compares events with each other, apart from their key and window: alone" in text
+    assert "evaluated alone, it compares events with each other, apart from their key and window; only families" in text
     assert "evaluated alone, it uses other queries: twice" in text
     table = datasets.cards(100)
     queries = {"one": RULE.format(1), "two": RULE.format(2)}

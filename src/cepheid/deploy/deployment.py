@@ -108,6 +108,16 @@ class FamilyGroup:
         return names
 
 
+class United(NamedTuple):
+    """Operators whose trees are one plan, in which equal joins and buffers are one (`deploy/unions.py`)."""
+
+    prepared: Prepared
+    """The union. Its matches begin with the number of the operator."""
+    operators: tuple[Operator, ...]
+    cost_apart: float
+    """The nanoseconds for each event that the operators are expected to take apart; NaN without statistics."""
+
+
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """The operators of many queries over one input."""
@@ -119,6 +129,16 @@ class Deployment:
     """The queries that belong to no family, each with the reason."""
     refused: Mapping[str, CepheidError] = field(default_factory=dict)
     """The queries that cannot run, each with the reason."""
+    unions: tuple[United, ...] = ()
+    """The operators that run together."""
+    apart: Mapping[str, str] = field(default_factory=dict)
+    """The operators that do not, by their name, each with the reason."""
+
+    @property
+    def single_operators(self) -> tuple[Operator, ...]:
+        """The operators that run by themselves."""
+        together = {operator.name for union in self.unions for operator in union.operators}
+        return tuple(operator for operator in self.operators if operator.name not in together)
 
 
 @dataclass(slots=True)

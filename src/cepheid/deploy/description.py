@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from cepheid.deploy.deployment import Deployment, FamilyGroup, Operator, Written
+from cepheid import expr as ex
+from cepheid.deploy.deployment import Deployment, FamilyGroup, Operator, United, Written
 from cepheid.explanation import Explained, rendered
+from cepheid.optimize.unions import shared_joins
 from cepheid.picture import Explanation, Node
+from cepheid.tree_plan import LeafBuffer, tree_nodes, tree_text
 
 _MOST_NAMES, _MOST_TEXTS = 8, 20
 
@@ -22,12 +25,14 @@ def explain_deployment(deployment: Deployment, queries: Iterable[Written], forma
 
 def describe(deployment: Deployment) -> Node:
     queries = len(deployment.names) - len(deployment.refused)
-    operators = len(deployment.operators) + sum(len(group.shapes) for group in deployment.groups)
+    single = deployment.single_operators
+    operators = len(single) + len(deployment.unions) + sum(len(group.shapes) for group in deployment.groups)
     nodes = [_group_node(group) for group in deployment.groups]
-    shared = [operator for operator in deployment.operators if len(operator.names) > 1]
+    nodes += map(_union_node, deployment.unions)
+    shared = [operator for operator in single if len(operator.names) > 1]
     if shared:
         nodes.append(Node("equal queries, evaluated once", tuple(map(_operator_node, shared))))
-    nodes += _alone_nodes(deployment, {name for operator in shared for name in operator.names})
+    nodes += _alone_nodes(deployment, [operator for operator in single if len(operator.names) == 1])
     if deployment.refused:
         refused = (Node(f"{name}: {str(error).splitlines()[0]}") for name, error in deployment.refused.items())
         nodes.append(Node(f"refused: {len(deployment.refused)}", tuple(refused)))
@@ -58,12 +63,46 @@ def _operator_node(operator: Operator) -> Node:
     return Node(f"{operator.name} ({operator.prepared.plan.evaluator}): {_names(operator.names)}")
 
 
-def _alone_nodes(deployment: Deployment, shared: set[str]) -> list[Node]:
-    """The queries that share only the reading, by the reason."""
+def _union_node(union: United) -> Node:
+    """The trees of several operators as one plan: what they have in common, and what each has of its own."""
+    plan = union.prepared.plan
+    assert plan.tree is not None
+    names = [_names(operator.names) for operator in union.operators]
+    queries = sum(len(operator.names) for operator in union.operators)
+    joins = [
+        Node(f"{tree_text(node)}: joined once for {_names([names[number] for number in numbers])}")
+        for node, numbers in shared_joins(plan.tree).items()
+    ]
+    owners: dict[str, list[str]] = {}
+    for name, tree in zip(names, plan.tree.trees, strict=True):
+        for node in tree_nodes(tree):
+            if isinstance(node, LeafBuffer):
+                owners.setdefault(node.var, []).append(name)
+    bits = {step.var: plan.bits[step.begin] for step in plan.steps}
+    buffers = []
+    for var, of in owners.items():
+        if len(of) > 1:
+            tests = [" or ".join(bits[var].types), *map(ex.to_text, bits[var].tests)]
+            buffers.append(
+                Node(f"{var}: {', '.join(filter(None, tests)) or 'any event'}: stored once for {_names(of)}")
+            )
+    trees = [Node(f"{name}: {tree_text(tree)}") for name, tree in zip(names, plan.tree.trees, strict=True)]
+    cost = ""
+    if plan.expected == plan.expected:
+        cost = f", expected {plan.expected:.4g} ns for each event ({union.cost_apart:.4g} ns apart)"
+    label = f"one plan for the trees of {queries} queries{cost}"
+    children = [Node("shared joins", tuple(joins))] if joins else []
+    children += [Node("shared buffers", tuple(buffers))] if buffers else []
+    return Node(label, (*children, Node("trees", tuple(trees))))
+
+
+def _alone_nodes(deployment: Deployment, operators: Sequence[Operator]) -> list[Node]:
+    """The queries that share only the reading, by the reasons."""
     reasons: dict[str, list[str]] = {}
-    for name, reason in deployment.alone.items():
-        if name not in shared and name not in deployment.refused:
-            reasons.setdefault(reason, []).append(name)
+    for operator in operators:
+        of_family, of_union = deployment.alone.get(operator.names[0]), deployment.apart.get(operator.name)
+        reason = "; ".join(dict.fromkeys(reason for reason in (of_family, of_union) if reason is not None))
+        reasons.setdefault(reason, []).extend(operator.names)
     return [Node(f"evaluated alone, {reason}: {_names(names)}") for reason, names in reasons.items()]
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from cepheid.deploy.deployment import Deployment, FamilyGroup, Operator
+from cepheid.deploy.deployment import Deployment, FamilyGroup, Operator, United
 from cepheid.deploy.family_run import MOST, FamilyRun, RuleMatches
 from cepheid.deploy.outputs import OutputRun, ShapeTable, tables
-from cepheid.engine.adaptation import OnSwitch, ignore, stepper_for
+from cepheid.deploy.union_matches import of_members
+from cepheid.engine.adaptation import OnSwitch, caught_up, ignore, stepper_for
 from cepheid.engine.consumption import require_whole
 from cepheid.engine.derivation import GraphRun, Wiring
 from cepheid.engine.passing import Found, Operating, Progress, one_pass
@@ -24,6 +27,7 @@ from cepheid.io.event_columns import for_kernel
 from cepheid.io.rows import TIME, RecentRows, Rows
 from cepheid.io.source import Source, columns_read
 from cepheid.limits import NO_LIMITS, Limits
+from cepheid.optimize.adapt import horizon
 from cepheid.runtime.kernel import END_OF_TIME, Positions
 
 OnStop = Callable[[Sequence[str], Explosion], None]
@@ -49,9 +53,10 @@ def run(
     A query that exceeds a limit is stopped: `on_stop` is called with the names of the queries that it answers and the
     reason, its state is released, and the others go on. It is an error if no other query is left."""
     stopping = _Stopping(deployment, on_stop)
-    running: list[OperatorRun | GroupRun] = [
-        OperatorRun.start(operator, source, shape, on_switch, stopping) for operator in deployment.operators
+    running: list[OperatorRun | GroupRun | UnionRun] = [
+        OperatorRun.start(operator, source, shape, on_switch, stopping) for operator in deployment.single_operators
     ]
+    running += [UnionRun.start(union, source, shape, stopping) for union in deployment.unions]
     running += [GroupRun.start(group, source, shape, stopping) for group in deployment.groups]
     rows = source.rows(list(dict.fromkeys(name for one in running for name in one.shown_input)))
     operators: Sequence[Operating[Found]] = running
@@ -80,7 +85,7 @@ class _Stopping:
         self.on_stop(names, problem)
 
 
-def _require_memory(running: Sequence[OperatorRun | GroupRun], limits: Limits) -> None:
+def _require_memory(running: Sequence[OperatorRun | GroupRun | UnionRun], limits: Limits) -> None:
     """Stops the queries with the most state, while that of all together exceeds the limit."""
     most = limits.total_memory
     while most is not None and sum(one.state_bytes for one in running) > most:
@@ -292,16 +297,28 @@ class OperatorRun:
         latest = -END_OF_TIME
         for positions in parts:
             if len(positions):
-                start, end = intervals(positions, rows)
-                latest = int(end[-1])
-                for one in self.shown:
-                    one.add(positions, start, end, rows)
+                latest = self.show(positions, rows)
             yield positions
             if self._is_limited:
                 before = self.stepper.later_matches_end_at(latest)
                 if all(one.first is not None and one.first.settled(before) for one in self.shown):
                     self.is_done = True
                     break
+
+    def show(self, positions: Positions, rows: Rows) -> int:
+        """Shows matches; returns the end of the last one."""
+        start, end = intervals(positions, rows)
+        for one in self.shown:
+            one.add(positions, start, end, rows)
+        return int(end[-1])
+
+    def catch_up(self, first: int, batches: Sequence[pa.RecordBatch]) -> None:
+        """Takes over from another plan after these batches, the first event of which is at position `first`."""
+        try:
+            events = (for_kernel(batch, self.names) for batch in batches)
+            self.stepper.state, self.stepper.encoder = caught_up(self.stepper.kernel, first, events)
+        except Explosion as problem:
+            self._stop(problem)
 
     def finish(self, rows: Rows) -> Iterator[Positions]:
         if self.is_stopped:  # of its matches, LIMIT and summaries show all or none
@@ -319,3 +336,121 @@ class OperatorRun:
             yield from self._matched(self.stepper.finish_lazily(), rows)
         for one in self.shown:
             one.finish(rows, self.stepper)
+
+
+@dataclass(slots=True)
+class UnionRun:
+    """Operators whose trees are one plan, while they run. Once one of them exceeds a limit, each runs by itself."""
+
+    union: United
+    stepper: Stepper
+    members: list[OperatorRun]
+    """Each operator; its matches are shown here too."""
+    names: list[str]
+    """The columns that the kernel reads."""
+    retained: deque[_Retained] = field(default_factory=deque)
+    """The batches of which an operator needs events to run by itself."""
+    read: int = 0
+    """The number of events so far."""
+    is_divided: bool = False
+    """Whether each operator runs by itself."""
+
+    @classmethod
+    def start(cls, union: United, source: Source, shape: str, stopping: _Stopping) -> UnionRun:
+        kernel = union.prepared.kernel
+        assert kernel is not None
+        members = [OperatorRun.start(operator, source, shape, ignore, stopping) for operator in union.operators]
+        return cls(union, Stepper.start(kernel, source.count), members, read_by_plan(union.prepared, source.schema))
+
+    @property
+    def shown(self) -> list[OutputRun]:
+        return [shown for one in self.members for shown in one.shown]
+
+    @property
+    def input_columns(self) -> Sequence[str]:
+        return list(dict.fromkeys([*self.names, *(name for one in self.members for name in one.input_columns)]))
+
+    @property
+    def shown_input(self) -> list[str]:
+        """The columns of the input that its queries show."""
+        return [name for one in self.members for name in one.shown_input]
+
+    @property
+    def oldest_input(self) -> int:
+        """The position of the oldest row of the input that a later match may show."""
+        if self.is_divided:
+            return min(one.oldest_input for one in self.members)
+        held = [oldest for one in self.shown if (oldest := one.oldest) is not None]
+        return min([self.stepper.oldest, *held])
+
+    @property
+    def state_bytes(self) -> int:
+        if self.is_divided:
+            return sum(one.state_bytes for one in self.members)
+        return sum(array.nbytes for array in self.stepper.state)
+
+    def stop_largest(self, limit: int) -> bool:
+        self._divide()
+        return max(self.members, key=lambda one: one.state_bytes).stop_largest(limit)
+
+    def step(self, batch: pa.RecordBatch, rows: Rows) -> Iterator[Positions]:
+        if not batch.num_rows:
+            return
+        if not self.is_divided:
+            try:
+                found = list(self.stepper.step(for_kernel(batch, self.names)))
+            except Explosion:
+                self._divide()
+            else:
+                self._retain(batch)
+                yield from self._shown(found, rows)
+                return
+        for one in self.members:
+            yield from one.step(batch, rows)
+
+    def finish(self, rows: Rows) -> Iterator[Positions]:
+        if not self.is_divided:
+            try:
+                found = list(self.stepper.finish_lazily())
+            except Explosion:
+                self._divide()
+            else:
+                yield from self._shown(found, rows)
+                for one in self.members:
+                    one.is_done = True
+        for one in self.members:
+            yield from one.finish(rows)
+
+    def _shown(self, found: Sequence[Positions], rows: Rows) -> Iterator[Positions]:
+        steps = [tuple(one.operator.prepared.variables) for one in self.members]
+        for positions in found:
+            for number, own in of_members(positions, steps):
+                self.members[number].show(own, rows)
+            yield positions
+
+    def _retain(self, batch: pa.RecordBatch) -> None:
+        time = int(batch.column(TIME)[-1].as_py())
+        self.retained.append(_Retained(self.read, time, batch))
+        self.read += batch.num_rows
+        oldest = time - horizon(self.union.prepared.plan)
+        while self.retained[0].last < oldest:
+            self.retained.popleft()
+
+    def _divide(self) -> None:
+        """Lets each operator run by itself, from the retained events on."""
+        if self.is_divided:
+            return
+        self.is_divided = True
+        self.stepper.state = self.stepper.kernel.initial()
+        first = self.retained[0].first if self.retained else self.read
+        for one in self.members:
+            one.catch_up(first, [part.batch for part in self.retained])
+        self.retained.clear()
+
+
+class _Retained(NamedTuple):
+    """A batch, the position of its first event, and the time of its last."""
+
+    first: int
+    last: int
+    batch: pa.RecordBatch

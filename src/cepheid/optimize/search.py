@@ -127,11 +127,11 @@ def tree_plan(
     alternatives."""
     if negation is not None and negation not in TREE_OPTIONS["negation"]:
         raise InputProblem(f"no way to negate `{negation}`", expected=listing(TREE_OPTIONS["negation"]))
-    chosen: list[_Candidate] = []
-    others: list[tuple[int, _Candidate]] = []
+    chosen: list[Candidate] = []
+    others: list[tuple[int, Candidate]] = []
     found = alternatives(situation.query)
     for number, alternative in enumerate(found):
-        candidates = _candidates(
+        candidates = candidates_of(
             situation, alternative, shape if len(found) == 1 or shape in SHAPES else None, next_best
         )
         wanted = [c for c in candidates if negation is None or c.negation in (None, negation)]
@@ -149,18 +149,18 @@ def tree_plan(
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
+class Candidate:
     tree: TreeNode
     cost: float
     negation: str | None
 
 
-def _candidates(situation: Situation, alternative: Alternative, shape: str | None, next_best: int) -> list[_Candidate]:
+def candidates_of(situation: Situation, alternative: Alternative, shape: str | None, next_best: int) -> list[Candidate]:
     """The best plans, each with another split of the root, with negations pushed down and on top."""
     model, narrowing = situation.model(alternative), situation.narrowing(alternative)
     absences = [(a, gap) for a in alternative.absences if (gap := narrowing.absence(a)) is not None]
     closures = [(g, gap) for g in alternative.groups if (gap := narrowing.closure(g)) is not None]
-    found: dict[TreeNode, _Candidate] = {}
+    found: dict[TreeNode, Candidate] = {}
     for pushed in [absences, []] if absences else [[]]:
         search = Search(model, alternative, pushed, closures, situation.operator_windows)
         if shape is None:
@@ -173,11 +173,11 @@ def _candidates(situation: Situation, alternative: Alternative, shape: str | Non
         for tree in trees:
             annotated = model.annotated(search.complete(tree))
             negation = None if not absences else "pushed" if pushed else "top"
-            found.setdefault(annotated, _Candidate(annotated, total_cost(annotated), negation))
+            found.setdefault(annotated, Candidate(annotated, total_cost(annotated), negation))
     return list(found.values())
 
 
-def _why_it_lost(candidate: _Candidate, best: _Candidate) -> str:
+def _why_it_lost(candidate: Candidate, best: Candidate) -> str:
     """What makes the loser expensive: the most costly operator that the winner does not have at the same cost."""
     ratio = candidate.cost / best.cost if best.cost else math.inf
     operators, shared = tree_nodes(candidate.tree), tree_nodes(best.tree)

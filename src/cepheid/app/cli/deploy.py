@@ -94,6 +94,7 @@ def deploy_command(
     from cepheid.deploy.outputs import stopped_text
     from cepheid.deploy.placing import explain_placing, placing
     from cepheid.deploy.run import run
+    from cepheid.deploy.unions import with_unions
     from cepheid.engine.event_types import settled
     from cepheid.io.inputs import Input
     from cepheid.io.merged import open_inputs, without_rows
@@ -139,7 +140,7 @@ def deploy_command(
     with report.progress("reading"):
         source = without_rows(open_inputs(inputs, settled(events.columns, representatives(queries)), options.time_unit))
     queries, more = linked(queries, list(source.attributes or ()))
-    deployment = deploy(queries, source, options)
+    deployment = with_unions(deploy(queries, source, options), source, options)
     refused |= more | dict(deployment.refused)
     for name, error in sorted(refused.items()):
         report.note(f"refused: {name}\n{error}", "yellow")

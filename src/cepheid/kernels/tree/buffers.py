@@ -23,7 +23,7 @@ from cepheid.expr import At, Attr, Compare, Expr
 from cepheid.optimize.alternatives import Alternative
 from cepheid.physical import Kind, Plan, Step
 from cepheid.runtime.kernel import StateArray
-from cepheid.tree_plan import DisNode, LeafBuffer, TreeNode, Within, tree_nodes, tree_operands
+from cepheid.tree_plan import ConNode, DisNode, LeafBuffer, SeqNode, TreeNode, Within, tree_nodes, tree_operands
 
 NEVER = "NULL_INT"
 """A time before every other: no bound, or nothing there."""
@@ -63,6 +63,8 @@ class Buffer:
     """Whether records have a start of their own; that of an event without duration is its time."""
     kept: str | None = "limit"
     """How long a record may be joined with later ones; None: without limit."""
+    has_several: bool = False
+    """Whether several joins read the records of a join."""
 
     @property
     def is_shared(self) -> bool:
@@ -102,6 +104,13 @@ class Buffer:
         return self.array("time" if self.is_leaf else "end")
 
 
+@dataclass(slots=True)
+class SharedJoin:
+    """A join that several alternatives may need, and its buffer once one of them has made it."""
+
+    buffer: Buffer | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Equality:
     """`var.name = other.other_name`, by which records with `var` are looked up."""
@@ -123,6 +132,8 @@ class Chain:
     """Begins the names of the arrays of its table."""
     equalities: tuple[Equality, ...]
     buffer: Buffer
+    is_shared: bool = True
+    """Whether other joins may look records up here: that of a conjunction has those that it has passed."""
 
     def remaining(self, tests: Iterable[Expr]) -> list[Expr]:
         """The tests that a lookup does not decide: a single key is exact, the hashes of several may collide."""
@@ -185,6 +196,7 @@ class Buffers:
                 leaf = self._buffer(f"l{i}", variables, sure, self._columns(variables))
                 self.leaves |= dict.fromkeys(variables, leaf)
         self.nodes: list[Buffer] = []
+        self.joins: dict[tuple[TreeNode, tuple[Expr, ...]], SharedJoin] = {}
 
     # --- the window ---------------------------------------------------------------------------------------------------
 
@@ -247,6 +259,16 @@ class Buffers:
     def node(self, variables: Sequence[str], sure: Iterable[str]) -> Buffer:
         self.nodes.append(self._buffer(f"x{len(self.nodes)}", tuple(variables), sure))
         return self.nodes[-1]
+
+    def of_join(self, node: TreeNode, tests: Sequence[Expr]) -> SharedJoin | None:
+        """An inner join with its tests, which alternatives have in common: its records are made once. None if they
+        depend on what an alternative has around it."""
+        if not all(isinstance(part, LeafBuffer | SeqNode | ConNode | DisNode) for part in tree_nodes(node)):
+            return None
+        own = {part.var for part in tree_nodes(node) if isinstance(part, LeafBuffer)}
+        if not all(ex.variables(test) <= own for test in tests):
+            return None
+        return self.joins.setdefault((node, tuple(tests)), SharedJoin())
 
     def _buffer(
         self, name: str, variables: tuple[str, ...], sure: Iterable[str], columns: tuple[str, ...] | None = None
@@ -367,9 +389,13 @@ class Buffers:
         """A chain through a buffer; one that is the same as another is made once, where it may be shared."""
         wanted = [(e.var, e.name, e.fit.as_float) for e in equalities]
         for chain in self.chains if shared else ():
-            if chain.buffer is buffer and [(e.var, e.name, e.fit.as_float) for e in chain.equalities] == wanted:
+            if (
+                chain.is_shared
+                and chain.buffer is buffer
+                and [(e.var, e.name, e.fit.as_float) for e in chain.equalities] == wanted
+            ):
                 return Chain(chain.name, tuple(equalities), buffer)
-        made = Chain(f"h{len(self.chains)}", tuple(equalities), buffer)
+        made = Chain(f"h{len(self.chains)}", tuple(equalities), buffer, shared)
         self.chains.append(made)
         buffer.chains.append(made.name)
         self.register(f"{made.name}_used")

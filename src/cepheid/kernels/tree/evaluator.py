@@ -52,9 +52,12 @@ class _Generator:
         self.builder = KernelBuilder(plan, reserved=len(shared))
         self.buffers = Buffers(self.builder)
         found = alternatives(plan.query)
+        members = plan.tree.members
         bounded = len(found) > 1 or any(isinstance(node, Kleene | Disj) for node in walk(plan.query.pattern))
+        if members:
+            bounded = any(isinstance(node, Kleene) for node in walk(plan.query.pattern))
         positive = tuple(step.var for step in plan.steps if not step.negated)
-        self.output = Output(self.buffers, positive, bounded, len(found))
+        self.output = Output(self.buffers, positive, bounded, len(found), members)
         self.branches = [
             Branch(self.buffers, self.output, number, alternative, tree)
             for number, (alternative, tree) in enumerate(zip(found, self.trees, strict=True))
@@ -252,7 +255,7 @@ class _Generator:
 
     def _write_oldest(self, w: Writer) -> None:
         w("oldest = first + stop")
-        for leaf in dict.fromkeys(self.buffers.leaves[var] for var in self.output.variables):
+        for leaf in dict.fromkeys(self.buffers.leaves[var] for var in self.output.bound):
             with w.block(f"if {leaf.base} < {leaf.following}:"):
                 w(f"oldest = min(oldest, {leaf.field('row', leaf.index(leaf.base))})")
         self.builder.keep_from(w, "oldest")

@@ -55,18 +55,22 @@ class Branch:
         self.alternative = alternative
         self.text = tree_text(tree)
         self.operators: list[Join] = []
+        self.made_by_others: list[Buffer] = []
+        """The buffers of joins that an alternative before this one makes too."""
         before = len(buffers.nodes)
         core = tree
         while isinstance(core, tp.NegNode | tp.GroupNode):
             core = core.item
         pushed = {var for node in tp.tree_nodes(core) if isinstance(node, tp.NseqNode) for var in node.negated}
         on_top = [a for a in alternative.absences if not pushed.issuperset(a.variables)]
-        about_nothing = any(ex.variables(p).intersection(alternative.empty) for p in buffers.plan.predicates)
+        negated = [step.var for step in buffers.plan.steps if step.negated]
+        own = {*alternative.joined, *alternative.empty, *(group.var for group in alternative.groups), *negated}
+        predicates = [p for p in buffers.plan.predicates if names_of(p) <= own]
+        about_nothing = any(ex.variables(p).intersection(alternative.empty) for p in predicates)
         # A disjunction has no output of its own: it only comes first where closures beside it are empty.
         needs_top = bool(alternative.groups or on_top or about_nothing or isinstance(core, tp.DisNode))
-        negated = [step.var for step in buffers.plan.steps if step.negated]
         self.bindable = frozenset({*alternative.joined, *negated})
-        joinable, self.at_root = join_tests(alternative, buffers.plan.predicates, negated)
+        joinable, self.at_root = join_tests(alternative, predicates, negated)
         negations = [Negation(a, self._negated(a)) for a in on_top]
         self.always = len(self.operators)
         """How many operators make what must not occur: they run in every round."""
@@ -78,7 +82,8 @@ class Branch:
         """None: the joins give out matches themselves."""
         absent = [var for absence in alternative.absences for var in absence.variables]
         variables = [*alternative.plain, *(group.var for group in alternative.groups), *absent]
-        self.buffers_read = {*(buffers.leaves[var] for var in variables), *buffers.nodes[before:]}
+        leaves = (buffers.leaves[var] for var in variables)
+        self.buffers_read = {*leaves, *self.made_by_others, *buffers.nodes[before:]}
 
     def _negated(self, absence: Absence) -> tuple[Buffer, ...]:
         """The buffers of what must not occur: events, or the records of an operator over them."""
@@ -116,6 +121,11 @@ class Branch:
                 pass
             case _:
                 raise NotAvailable(f"a tree plan has no {type(node).__name__} inside")
+        join = None if is_root or operator is not None else self.buffers.of_join(node, tests)
+        if join is not None and join.buffer is not None:
+            join.buffer.has_several = True
+            self.made_by_others.append(join.buffer)
+            return join.buffer
         parts = placed(node, tests, lambda test: names_of(test) & self.bindable)
         left = self._build(node.left, parts.left, operator=operator)
         right = self._build(node.right, parts.right, operator=operator)
@@ -129,8 +139,10 @@ class Branch:
         if not emits:
             bound = () if isinstance(node, tp.DisNode) else sure
             out = self.buffers.node((*left.variables, *right.variables), bound)
-        join = self._operator(node, left, right, out, own)
-        self.operators.append(replace(join, limit=limit, completes=completes))
+            if join is not None:
+                join.buffer = out
+        operation = self._operator(node, left, right, out, own)
+        self.operators.append(replace(operation, limit=limit, completes=completes))
         return left if out is None else out
 
     def _shared_leaf(self, node: TreeNode) -> Buffer | None:
@@ -205,7 +217,7 @@ class Branch:
                     length = "0" if counts else f"{leaf.end('i')} - {leaf.start('i')}"
                     tests.insert(0, f"{length} <= limit")
                 with w.block(f"if {_all(tests)}:"):
-                    self.output.emit(w, bindings)
+                    self.output.emit(w, self.number, bindings)
             w(f"{done} = {leaf.following}")
 
     def _conditions(self, tests: Iterable[Expr], bindings: dict[str, Binding]) -> list[str]:
@@ -300,7 +312,7 @@ class Branch:
 
         row = b.row_of(right, cursor)
         self._rows(w, operator, f"{cursor} < {right.following}", f"({left.live})", row, one_right)
-        if not right.is_leaf:
+        if not right.is_leaf and not right.has_several:
             w(f"{right.base} = {right.following}")
 
     def _goes_forward(self, operator: Join) -> bool:
@@ -352,7 +364,7 @@ class Branch:
         b, out, left, right = self.buffers, operator.out, operator.left, operator.right
         with w.block(f"if {_all(checks)}:"):
             if out is None:
-                self.output.emit(w, {**b.bindings(left, *left_at), **b.bindings(right, *right_at)})
+                self.output.emit(w, self.number, {**b.bindings(left, *left_at), **b.bindings(right, *right_at)})
                 w(f"{operator.made} += 1")
                 return
             in_order = operator.kind == "SEQ"
@@ -512,7 +524,7 @@ class Branch:
         row = f"{b.row_of(left, cursors[0])} if {cursors[0]} < {left.following} else {b.row_of(right, cursors[1])}"
         self._rows(w, operator, more, f"({left.live} + {right.live})", row, in_order)
         for side in (left, right):
-            if not side.is_leaf:
+            if not side.is_leaf and not side.has_several:
                 w(f"{side.base} = {side.following}")
 
 

@@ -156,7 +156,8 @@ class Top:
             with w.block(f"if not {self.waiting.decided('deadline' if by_operator else 'first_measure')}:"):
                 self.waiting.wait(w)
                 w("continue")
-        self.output.emit(w, self.bindings, {group.var: str(self._n(group.var)) for group in self.alternative.groups})
+        groups = {group.var: str(self._n(group.var)) for group in self.alternative.groups}
+        self.output.emit(w, self.number, self.bindings, groups)
         w(f"{self.emitted} += 1")
 
     def _n(self, var: str) -> int:
