@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from cepheid import pattern as pt
 from cepheid.errors import PatternProblem
-from cepheid.expr import Aggregate, At, Attr, Expr, Filter, OccursWithin, conjuncts, variables, walk
+from cepheid.expr import Aggregate, At, Attr, Compare, Expr, Filter, In, OccursWithin, Or, conjuncts, variables, walk
 from cepheid.pattern import Pattern, roles
 
 
@@ -121,3 +121,36 @@ def endless_chains(pattern: Pattern) -> list[pt.Iteration]:
         if isinstance(node, pt.Iteration)
         if not node.keep and not any(isinstance(part, OccursWithin) for p in node.skip for part in walk(p))
     ]
+
+
+def unindexed(pattern: Pattern) -> list[tuple[Pattern, list[Expr]]]:
+    """The sequences and iterations of a core form whose φ compares events, but never for equality: an event that may
+    follow visits every instance that waits. Each has its comparisons."""
+    found: list[tuple[Pattern, list[Expr]]] = []
+    for node in pt.walk(pattern):
+        if isinstance(node, pt.Next | pt.Iteration):
+            bare = [predicate.item if isinstance(predicate, Filter) else predicate for predicate in node.skip]
+            compared = [predicate for predicate in bare if _compares(node, predicate)]
+            if compared and not any(_is_equality(predicate) for predicate in compared):
+                found.append((node, compared))
+    return found
+
+
+def _compares(node: pt.Next | pt.Iteration, predicate: Expr) -> bool:
+    """Whether a predicate is about both what waits and what may follow."""
+    if any(isinstance(part, OccursWithin) for part in walk(predicate)):
+        return False
+    if isinstance(node, pt.Next):
+        return not any(roles(side).keys().isdisjoint(variables(predicate)) for side in (node.left, node.right))
+    return any(isinstance(part, Aggregate) for part in walk(predicate)) or _reads_chain(predicate, node.item)
+
+
+def _is_equality(predicate: Expr) -> bool:
+    """Whether an index can find what satisfies a predicate: it is an equality, or each part of an OR is one."""
+    match predicate:
+        case Or():
+            return all(any(map(_is_equality, conjuncts(part))) for part in predicate.items)
+        case Compare():
+            return predicate.op == "="
+        case _:
+            return isinstance(predicate, In)

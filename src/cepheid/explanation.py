@@ -9,10 +9,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from cepheid import expr as ex
 from cepheid import pattern as pt
 from cepheid import tree_plan as tp
 from cepheid.analysis import Analysis
-from cepheid.core_language import core_form, endless_chains
+from cepheid.core_language import core_form, endless_chains, unindexed
 from cepheid.dialect import RUNS, Closure, Windows
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import HISTORY, OWN_UNIT, START, Clock, Duration
@@ -34,12 +35,14 @@ from cepheid.nfa import Automaton, compile_automaton
 from cepheid.pattern import (
     EventClass,
     Kleene,
+    Next,
     Pattern,
     Query,
     Role,
     Strategy,
     components_of_a_match,
     partition_attributes,
+    positives,
 )
 from cepheid.physical import REFERENCE, Plan
 from cepheid.picture import Explanation, Node
@@ -125,7 +128,25 @@ def explosions(query: Query) -> list[str]:
         ]
     if not query.dialect.conditions_belong_to_operators or query.limit is not None:
         return []
-    return [CHAINS] if endless_chains(core_form(query.pattern, query.where)) else []
+    core = core_form(query.pattern, query.where)
+    is_limited = any(isinstance(node, ex.OccursWithin) for predicate in query.where for node in ex.walk(predicate))
+    visits = [
+        f"warning: no equality says which instances an event may follow in FILTER({text}), so it visits all that wait; "
+        f"add an equality, such as FILTER({_equality_for(node)})"
+        + ("" if is_limited else ", or let (first, last) OCCURS WITHIN end the waiting")
+        for node, compared in unindexed(core)
+        for text in [" AND ".join(map(ex.to_text, compared))]
+    ]
+    return [*([CHAINS] if endless_chains(core) else []), *visits]
+
+
+def _equality_for(node: Pattern) -> str:
+    """`a.key = b.key`, or `a.key = PREV(a.key)`."""
+    if isinstance(node, Next):
+        left, right = (next(iter(positives(side))) for side in (node.left, node.right))
+        return f"{left}.key = {right}.key"
+    var = next(iter(positives(node)))
+    return f"{var}.key = PREV({var}.key)"
 
 
 def describe(

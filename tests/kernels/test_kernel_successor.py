@@ -258,6 +258,34 @@ def test_chains_that_nothing_ends_are_warned_of() -> None:
     assert explosions(parse("SELECT * FROM A; B")) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "equality"),
+    [
+        ("SELECT * FROM A a; B b WHERE FILTER(b.v > a.v - 5 AND b.v < a.v + 5)", "a.key = b.key"),
+        ("SELECT * FROM A a+ WHERE FILTER(a.v > PREV(a.v)), a.w > PREV(a.w)", "a.key = PREV(a.key)"),
+        ("SELECT * FROM A a+; B b WHERE FILTER(a.k = PREV(a.k)), a.w > 1 AND FILTER(a.v != b.v)", "a.key = b.key"),
+        ("SELECT * FROM A a; B b WHERE FILTER(a.k = b.k OR a.v < b.v)", "a.key = b.key"),
+    ],
+)
+def test_a_filter_without_an_index_is_warned_of(text: str, equality: str) -> None:
+    (warning,) = [one for one in explosions(parse(text)) if one != CHAINS]
+    assert "it visits all that wait" in warning and f"FILTER({equality})" in warning and "OCCURS WITHIN" in warning
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM A a; B b WHERE FILTER(a.k = b.k AND a.v < b.v)",
+        "SELECT * FROM A a; B b WHERE a.v < b.v, FILTER(b.v > 3)",
+        "SELECT * FROM A a; B b WHERE FILTER(a.k = b.k OR a.k = b.v)",
+        "SELECT * FROM A a; B b WHERE FILTER(a.k IN (b.k, b.v))",
+        "SELECT * FROM A a+; B b WHERE FILTER(a.k = PREV(a.k)), FILTER((a, b) OCCURS WITHIN 5), a.v > PREV(a.v)",
+    ],
+)
+def test_a_filter_with_an_index_is_not_warned_of(text: str) -> None:
+    assert explosions(parse(text)) in ([], [CHAINS])
+
+
 def test_a_burst_may_complete_as_many_matches_as_the_limit_allows() -> None:
     rows = [*_burst(50).to_pylist(), {"type": "B", "ts": 50}]
     table = pa.Table.from_pylist(rows)
