@@ -13,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather, orc
 from text_harness import cepheid, lines
 
 from cepheid import Input, match
@@ -118,12 +119,62 @@ def test_another_format_has_a_zone_unless_it_has_an_offset(tmp_path: Path) -> No
     assert match(QUERY, events)["took"].to_pylist() == [timedelta(minutes=75)]
 
 
-def test_columnar_files_without_a_zone_are_refused(tmp_path: Path) -> None:
+def as_columns(path: Path, times: tuple[str, ...], suffix: str = ".parquet", kind: pa.DataType | None = None) -> str:
+    moments = pa.array([datetime.fromisoformat(time) for time in times], pa.timestamp("us")).cast(
+        kind or "timestamp[us]"
+    )
+    table = pa.table({"type": ["A", "B"][: len(times)], "ts": moments})
+    file = str(path / f"a{suffix}")
+    if suffix == ".parquet":
+        pq.write_table(table, file)
+    elif suffix == ".arrow":
+        feather.write_feather(table, file)
+    else:
+        orc.write_table(table, file)
+    return file
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".orc"])
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_local_times_in_columnar_files(tmp_path: Path, suffix: str, unit: str) -> None:
+    file = as_columns(tmp_path, SPRING, suffix, pa.timestamp(unit))
+    assert match(QUERY, file, zone=BERLIN)["took"].to_pylist() == [timedelta(minutes=15)]
+    assert match(QUERY, Input(file, zone=BERLIN))["took"].to_pylist() == [timedelta(minutes=15)]
+    assert match(QUERY, file)["took"].to_pylist() == [timedelta(minutes=75)]
+    whole = match("EVENT B b", file, zone=BERLIN)
+    assert whole["match_start"][0].as_py() == datetime.fromisoformat("2024-03-31T03:05:00+02:00")
+    as_columns(tmp_path, (SPRING[0], SKIPPED), suffix, pa.timestamp(unit))
+    found, rejects = match("EVENT A a", file, zone=BERLIN, rejects=True)
+    assert found.num_rows == 1
+    (reason,) = rejects["reason"].to_pylist()
+    assert reason.startswith(f"the time `{SKIPPED}") and "does not exist in Europe/Berlin" in reason
+    opened = StreamFiles.first(str(tmp_path), Columns(text=TextOptions(zone=BERLIN)), None, Schema({}), raw=False)
+    assert opened is not None
+    read = opened.read([file])
+    assert read.ticks.tolist() == [1_711_846_200_000_000]
+    assert read.rejects["reason"].to_pylist() == [reason]
+
+
+def test_columnar_files_of_local_times_beside_others(tmp_path: Path) -> None:
+    """Read row by row, and merged with an input of another column of time."""
+    file = as_columns(tmp_path, SPRING)
+    (tmp_path / "b").mkdir()
+    later = tmp_path / "b/c.jsonl"
+    later.write_text('{"at": "2024-03-31T01:20:00Z"}\n')
+    inputs = [Input(file, zone=BERLIN), Input(str(later), type="C", time_column="at")]
+    assert match("EVENT SEQ(B b, C c) RETURN c.at - b.ts AS took", inputs)["took"].to_pylist() == [
+        timedelta(minutes=15)
+    ]
+    later.write_text('{"type": "C", "ts": "2024-03-31T01:20:00Z"}\n')
+    inputs = [Input(file, zone=BERLIN), Input(str(later))]
+    assert match("EVENT SEQ(B b, C c) RETURN c.ts - b.ts AS took", inputs)["took"].to_pylist() == [
+        timedelta(minutes=15)
+    ]
+
+
+def test_columnar_files_with_a_zone_keep_it(tmp_path: Path) -> None:
     file = str(tmp_path / "a.parquet")
     moments = [datetime.fromisoformat(time) for time in SPRING]
-    pq.write_table(pa.table({"type": ["A", "B"], "ts": moments}), file)
-    with pytest.raises(InputProblem, match="have no zone, and `zone` does not hold for this format"):
-        match(QUERY, file, zone=BERLIN)
     pq.write_table(pa.table({"type": ["A", "B"], "ts": pa.array(moments, pa.timestamp("us", "UTC"))}), file)
     assert match(QUERY, file, zone=BERLIN)["took"].to_pylist() == [timedelta(minutes=75)]
 

@@ -119,6 +119,8 @@ def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) ->
     elif used and events and not clock.is_timestamp and clock.unit is not None:
         how = "recognised by its values" if clock.is_recognised else f"for {', '.join(used)}"
         yield f"`{time_column}` is an integer column in {clock.unit}, {how} (--time-unit changes it)"
+    if clock.is_timestamp and (zone := run.source.columns.text.zone) is not None:
+        yield f"times of `{time_column}` without an offset are those of {zone}"
     if (caution := unit_caution(run.source, clock)) is not None:
         yield f"warning: {caution}"
     if isinstance(run.source, MergedSource):

@@ -94,16 +94,27 @@ def is_naive(kind: pa.DataType) -> bool:
     return bool(pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None))
 
 
-def refuse_naive(schema: pa.Schema, columns: Columns, file: str) -> None:
-    """Refuses a declared zone where a columnar file has times without one."""
-    for name in columns.times if columns.text.zone is not None else ():
-        if name in schema.names and is_naive(schema.field(name).type):
-            raise InputProblem(
-                f"the times `{shown(name)}` of `{shown(file, 200)}` have no zone, and `zone` does not hold for this "
-                "format",
-                expected="timestamps with a zone, a text file, or a table",
-                hint="read the file first: cepheid.match(query, pandas.read_parquet(...), zone=...)",
-            )
+def local_times(schema: pa.Schema, columns: Columns) -> tuple[str, ...]:
+    """The columns of times without a zone, if one is declared."""
+    names = columns.times if columns.text.zone is not None else ()
+    return tuple(name for name in names if name in schema.names and is_naive(schema.field(name).type))
+
+
+def schema_with_zone(schema: pa.Schema, names: Iterable[str], zone: str) -> pa.Schema:
+    """The schema with local times of some columns as moments."""
+    moment = pa.timestamp("us", zone)
+    return pa.schema([f.with_type(moment) if f.name in names else f for f in schema], schema.metadata)
+
+
+def with_zone(batch: pa.RecordBatch, names: Iterable[str], zone: str) -> pa.RecordBatch:
+    """The batch with local times of some columns as moments. A time that clocks skipped is null."""
+    for name in names:
+        at = batch.schema.get_field_index(name)
+        if at >= 0:
+            moments, skipped = moments_of(pa.chunked_array([batch.column(at)]), zone)
+            whole = pc.if_else(skipped, pa.scalar(None, moments.type), moments).cast(pa.timestamp("us", zone))
+            batch = batch.set_column(at, name, whole.combine_chunks())
+    return batch
 
 
 def moments_of(column: pa.ChunkedArray, zone: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:

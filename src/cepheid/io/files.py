@@ -23,10 +23,11 @@ from cepheid.io.decoding import united_schema
 from cepheid.io.event_columns import (
     in_stream_order,
     is_time,
+    local_times,
     one_type,
-    refuse_naive,
     require_time_column,
     schema_with_epochs,
+    schema_with_zone,
     starts_in_time,
     starts_of,
     ticks_of,
@@ -34,6 +35,7 @@ from cepheid.io.event_columns import (
     why_no_start,
     with_epochs,
     with_type_and_time,
+    with_zone,
 )
 from cepheid.io.formats import expand, format_named
 from cepheid.io.formats.columnar import ColumnFormat, column_format
@@ -44,7 +46,7 @@ from cepheid.io.rejects import Reject, no_time, no_type
 from cepheid.io.row_reader import read_events, row_source
 from cepheid.io.rows import START, TIME, RecentRows, aligned, as_json, is_moment, python_values, row_dicts
 from cepheid.io.source import BATCH, Attributes, Source
-from cepheid.io.times import LAST_TIME, MixedTimes, fraction_unit, out_of_range
+from cepheid.io.times import LAST_TIME, MixedTimes, fraction_unit, out_of_range, skipped_time_reason
 from cepheid.runtime.kernel import Array
 
 LEAST_TEXT = 1 << 20
@@ -87,11 +89,14 @@ def column_file(path: Path, name: str, item: Input, columns: Columns) -> ColumnF
     format = column_format(name)
     schema = format.schema(str(path))
     require_time_column(schema, columns)
-    refuse_naive(schema, item.columns(columns), str(path))
+    zone = item.columns(columns).text.zone
+    local = local_times(schema, item.columns(columns))
     kind = item.type
     if kind is None and (columns.type not in schema.names or format.is_null(str(path), columns.type)):
         kind = UNTYPED
-    return ColumnFile(str(path), kind, name, schema)
+    if zone is None or not local:
+        return ColumnFile(str(path), kind, name, schema)
+    return ColumnFile(str(path), kind, name, schema_with_zone(schema, local, zone), local=local, zone=zone)
 
 
 @without_collecting()
@@ -167,6 +172,9 @@ class ColumnFile:
     epochs: tuple[str, ...] = ()
     """The columns of times that are numbers with fractions, in `epoch_unit`, and read as timestamps."""
     epoch_unit: str | None = None
+    local: tuple[str, ...] = ()
+    """The columns of times without a zone, which are those of `zone`."""
+    zone: str | None = None
 
     @property
     def reader(self) -> ColumnFormat:
@@ -186,7 +194,8 @@ class ColumnFile:
 
     def read(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for batch in self.reader.batches(self.path, names):
-            yield batch if self.epoch_unit is None else with_epochs(batch, self.epochs, self.epoch_unit)
+            timed = batch if self.epoch_unit is None else with_epochs(batch, self.epochs, self.epoch_unit)
+            yield timed if self.zone is None else with_zone(timed, self.local, self.zone)
 
     def as_timestamps(self, columns: Columns, unit: str) -> ColumnFile:
         names = [n for n in columns.times if n in self.schema.names and not is_moment(self.schema.field(n).type)]
@@ -273,11 +282,12 @@ class FileSource:
             if isinstance(file, TextFile):
                 yield from file.rejects
                 continue
-            line = 0
-            for batch in file.read(file.schema.names):
+            line, names = 0, file.schema.names
+            for batch, stored in zip(file.read(names), file.reader.batches(file.path, names), strict=True):
                 rejected = np.flatnonzero(~_is_event(batch, file, self.columns))
-                for at, row in zip(rejected.tolist(), row_dicts(batch.take(pa.array(rejected))), strict=True):
-                    yield Reject(file.path, line + at + 1, self._reason(batch, at), as_json(row))
+                for at, row in zip(rejected.tolist(), row_dicts(stored.take(pa.array(rejected))), strict=True):
+                    why = _skipped(file, batch, stored, at, self.columns) or self._reason(batch, at)
+                    yield Reject(file.path, line + at + 1, why, as_json(row))
                 line += batch.num_rows
 
     def _reason(self, batch: pa.RecordBatch, row: int) -> str:
@@ -296,6 +306,15 @@ class FileSource:
             present = [name for name in names if name in file.schema.names]
             for batch in _events_in(file, self.columns, present):
                 yield _aligned(batch, file, names, self.schema, self.columns)
+
+
+def _skipped(file: ColumnFile, batch: pa.RecordBatch, stored: pa.RecordBatch, row: int, columns: Columns) -> str | None:
+    """The reason to reject a row whose time or start clocks have skipped."""
+    for noun, name in zip(("time", "start"), columns.times, strict=False):
+        written = stored.column(name)[row]
+        if name in file.local and file.zone is not None and written.is_valid and not batch.column(name)[row].is_valid:
+            return skipped_time_reason(str(written), file.zone, noun)
+    return None
 
 
 def _aligned(

@@ -116,7 +116,7 @@ class SparkSource:
         own = inputs[0].columns(columns)
         if len(inputs) > 1 or own.event_type is not None:
             return united(inputs, columns, unit)
-        frame = _with_string_types(_require_frame(inputs[0]), own.type)
+        frame = in_zone(_with_string_types(_require_frame(inputs[0]), own.type), own)
         source = cls(frame, own, _arrow_schema(frame))
         _require_times(frame, source.schema, own)
         return source
@@ -132,7 +132,10 @@ class SparkSource:
                 hint='leave `session` out, read it with spark.read, or use cepheid.CsvFiles(path, "type string, ...")',
             )
         is_path = "/" in name or name.lower().endswith(".parquet")
-        source = cls.of(_read(name, session) if is_path else session.table(name), columns)
+        frame = _read(name, session) if is_path else session.table(name)
+        source = cls.of(frame, columns)
+        if _local_times(frame, columns):  # Spark reads them
+            return source
         names = source.frame.columns
         if is_path and is_delta(name) and not delta_files(name).partitioned:
             # A column that was added later is null in the files before.
@@ -319,6 +322,11 @@ def file_source(source: Source, session: SparkSession) -> Iterator[SparkSource]:
 def _stored_file(file: EventFile, temporary: Path) -> StoredFile:
     """The file that workers read. The parsed table of a text file is written to a temporary file."""
     path = Path(file.path)
+    if isinstance(file, ColumnFile) and file.zone is not None:
+        with pq.ParquetWriter(temporary, file.schema, compression="none") as writer:
+            for batch in file.read(file.schema.names):
+                writer.write_batch(batch, row_group_size=_ROW_GROUP)
+        return StoredFile(str(temporary), file.type, format_of(temporary))
     if isinstance(file, TextFile):
         path = temporary
         pq.write_table(file.table, path, compression="none", row_group_size=_ROW_GROUP)
@@ -439,7 +447,8 @@ class _Part:
 
     @classmethod
     def of(cls, item: Input, columns: Columns, unit: str | None) -> _Part:
-        own, frame = item.columns(columns), _require_frame(item)
+        own = item.columns(columns)
+        frame = in_zone(_require_frame(item), own)
         _require_times(frame, _arrow_schema(frame), own)
         if own.event_type is None and own.type not in frame.columns:
             raise InputProblem(
@@ -498,14 +507,32 @@ class _Part:
         return replace(self, frame=self.frame.withColumn(name, column(of)))
 
 
+def in_zone(frame: DataFrame, columns: Columns) -> DataFrame:
+    """The DataFrame with times without a zone as those of the declared one, null where its clocks skipped them. Of two
+    moments with one time, when clocks are set back, it is the earlier one."""
+    local = _local_times(frame, columns)
+    return frame.withColumns({name: _moment(column(name), columns.text.zone or "UTC") for name in local})
+
+
+def _local_times(frame: DataFrame, columns: Columns) -> list[str]:
+    naive = (T.TimestampNTZType, T.DateType)
+    names = columns.times if columns.text.zone is not None else ()
+    return [name for name in names if name in frame.columns and isinstance(frame.schema[name].dataType, naive)]
+
+
+def _moment(of: Column, zone: str) -> Column:
+    there = of.cast("timestamp_ntz")
+    whole = F.convert_timezone(F.lit(zone), F.lit("UTC"), there)
+    is_shown = F.convert_timezone(F.lit("UTC"), F.lit(zone), whole) == there
+    return F.when(is_shown, F.timestamp_micros(ticks(whole, T.TimestampNTZType())))
+
+
 def refuse_text_options(text: TextOptions) -> None:
-    asked = [field.name for field in fields(text) if getattr(text, field.name) is not None]
+    asked = [field.name for field in fields(text) if field.name != "zone" and getattr(text, field.name) is not None]
     if asked:
         raise InputProblem(
             f"`{asked[0]}` of a DataFrame, whose values Spark has read",
-            hint="to_utc_timestamp(column, zone) reads local times as those of a zone"
-            if asked[0] == "zone"
-            else "options of `spark.read.csv` read such files, and `to_timestamp(column, format)` such times",
+            hint="options of `spark.read.csv` read such files, and `to_timestamp(column, format)` such times",
         )
 
 

@@ -15,12 +15,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from cepheid import expr as ex
 from cepheid.errors import InputProblem, shown
 from cepheid.io.decoding import decoded, decoded_schema, require_distinct_names
-from cepheid.io.event_columns import EPOCH_TIMESTAMP, epoch_timestamps, readable_rows, readable_schema, refuse_naive
+from cepheid.io.event_columns import (
+    EPOCH_TIMESTAMP,
+    epoch_timestamps,
+    local_times,
+    moments_of,
+    readable_rows,
+    readable_schema,
+)
 from cepheid.io.formats import RawRow, format_named, require_times
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import as_json, one_batch, plain, row_dicts
@@ -40,6 +48,7 @@ from cepheid.io.stream_rows import (
     reject_rows,
 )
 from cepheid.io.stream_values import fitted
+from cepheid.io.times import skipped_time_reason, usual_time
 from cepheid.optimize.distribution import may_drop
 from cepheid.physical import Plan
 
@@ -139,9 +148,12 @@ class ColumnFormat(ABC):
         number = 0
         schema = self.schema(str(file))
         require_times(file, schema.names, columns)
-        refuse_naive(schema, columns, str(file))
+        local = local_times(schema, columns)
         for batch in self.batches(str(file)):
-            for values in plain(row_dicts(batch)):
+            stored = row_dicts(batch)
+            for own in stored if local else ():
+                own.update((n, usual_time(str(own[n]), None, columns.text.zone)) for n in local if own[n] is not None)
+            for values in plain(stored):
                 number += 1
                 if type is None and isinstance(values.get(columns.type), int):
                     values[columns.type] = str(values[columns.type])  # a column of integers may hold the types
@@ -154,7 +166,7 @@ class ColumnFormat(ABC):
         """The rows of a file in the columns of the stream. A column that the file lacks is null."""
         schema, source = layout.schema, file_name(path)
         with self.reading(path, RESUME), self.opened(path) as file:
-            refuse_naive(file.schema, layout.columns, path)
+            local = local_times(file.schema, layout.columns)
             present = [name for name in schema.names if name in file.schema.names]
             own = pa.schema([file.schema.field(name) for name in present])
             table = pa.Table.from_batches(file.batches(present), own)
@@ -170,6 +182,8 @@ class ColumnFormat(ABC):
                 column = table.column(field.name)
                 if layout.epoch_unit is not None and field.name in layout.columns.times:
                     column = _as_timestamps(column, layout.epoch_unit)
+                if field.name in local:
+                    column = _in_zone(column, layout.columns, field.name, reasons)
                 is_type = (
                     layout.requires_types and field.name == layout.columns.type and pa.types.is_integer(column.type)
                 )
@@ -192,6 +206,18 @@ class ColumnFormat(ABC):
         requires_type = layout.requires_types and layout.columns.type in schema.names
         read = accepted(rows, layout.columns, requires_type)
         return Read(read.events, read.ticks, joined([reject_rows(rejects), read.rejects]))
+
+
+def _in_zone(column: pa.ChunkedArray, columns: Columns, name: str, reasons: dict[int, str]) -> pa.ChunkedArray:
+    """Local times as moments. Rows with a time that clocks skipped get a reason."""
+    zone = columns.text.zone
+    assert zone is not None
+    moments, skipped = moments_of(column, zone)
+    for row in np.flatnonzero(np.asarray(skipped)).tolist():
+        reasons.setdefault(
+            row, skipped_time_reason(str(column[row]), zone, "time" if name == columns.time else "start")
+        )
+    return pc.if_else(skipped, pa.scalar(None, moments.type), moments)
 
 
 def _as_timestamps(column: pa.ChunkedArray, unit: str) -> pa.ChunkedArray:
