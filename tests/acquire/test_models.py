@@ -6,7 +6,7 @@ from acquire.planning import flat
 
 from cepheid.acquire.cost import CoverageModel, PaperModel, StreamModel
 from cepheid.acquire.intervals import IntervalSet
-from cepheid.acquire.models import Bernoulli, Histogram, MarkovChain, Model, Poisson, fits, fitted
+from cepheid.acquire.models import Bernoulli, Clustered, Histogram, MarkovChain, Model, Poisson, fits, fitted
 from cepheid.acquire.plans import LEAF, Plan, naive
 from cepheid.acquire.tree import Kind, Operator
 
@@ -16,6 +16,8 @@ MODELS = [
     Histogram((0.0, 10.0, 30.0, 200.0), (1.0, 0.4, 0.2, 0.0)),
     MarkovChain(1.0, (0.005, 0.7)),
     MarkovChain(2.0, (0.01, 0.3, 0.2, 0.8)),
+    Clustered(0.1, 0.004, 0.05),
+    Clustered(0.5, 0.01, 0.01),
 ]
 
 

@@ -346,6 +346,24 @@ def test_bursts_are_modelled_as_bursts() -> None:
     assert measured < 0.85 * independent
 
 
+@pytest.mark.parametrize("kind", ["and", "seq"])
+@pytest.mark.parametrize(("draw", "load", "other"), [("poisson", 0.1, 3.0), ("bursts", 0.1, 3.0), ("bursts", 1.0, 1.0)])
+def test_complex_subevents_come_in_clusters(kind: str, draw: str, load: float, other: float) -> None:
+    """One A completes a subevent with each B near it; as independent ones they would cover up to 2.8 times as much."""
+    rng = np.random.default_rng(5)
+    window, length = 100, 400_000 if other > 1 else 200_000
+    drawing = {"poisson": poisson, "bursts": bursts}[draw]
+    streams = {
+        "A": drawing(rng, load / window, length),
+        "B": drawing(rng, other / window, length),
+        "C": poisson(rng, 3 / window, length),
+    }
+    declared = f"complex P on A as a, B as b event {kind}(a, b; {window})\n"
+    query = f"{declared}complex Q on P as p, C as c event and(p, c; {window})"
+    measured, expected = fetched(query, streams, f"{kind}(a → b) → c")
+    assert measured == pytest.approx(expected, rel=0.16)
+
+
 def test_negated_events_are_fetched_only_for_what_is_left() -> None:
     rng = np.random.default_rng(8)
     streams = {kind: poisson(rng, rate, 300_000) for kind, rate in (("A", 0.0005), ("B", 0.003), ("C", 0.01))}

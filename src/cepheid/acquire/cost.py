@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cepheid.acquire.models import Complexes, Model, Poisson
+from cepheid.acquire.models import Clustered, Complexes, Model, Poisson, combined
 from cepheid.acquire.plans import Plan, bits, unit_node
 from cepheid.acquire.tree import Kind, Node, Operator, Primitive, span
 from cepheid.pattern import Threshold
@@ -184,6 +184,10 @@ _WEIGHTS = np.array(
 ) * math.exp(_ROUGH / 2)
 
 
+_TINY = 1e-9
+"""The least share of time that clusters take, or that is between them."""
+
+
 def inversion_points(time: float) -> Complexes:
     """Where a Laplace transform is evaluated for its inverse at a time (Abate and Whitt's Euler method)."""
     return np.asarray((_ROUGH + 2j * math.pi * _ORDERS) / (2 * time), np.complex128)
@@ -253,12 +257,24 @@ class CoverageModel(CostModel):
         models = [self.presence(operator.items[index]) for index in self._members(operator, units)]
         if len(models) == 1:
             return Activity(models[0].present(2 * window), models[0].entering(2 * window))
+        return extended(self._all_present(models, window), window)
+
+    def _all_present(self, models: list[Model], window: float) -> Activity:
+        """When each of some streams has an event in the last window."""
         together, entering = 1.0, 0.0
         for model in models:
             present = model.present(window)
             entering = entering * present + model.entering(window) * together
             together *= present
-        return extended(Activity(together, entering), window)
+        return Activity(together, entering)
+
+    def _together(self, operator: Operator, units: list[int]) -> Activity:
+        """When there is an occurrence of the operator without negations in the last window."""
+        mask = sum(1 << unit for unit in units)
+        if operator.kind is Kind.SEQ:
+            return self._seq(operator, mask)
+        models = [self.presence(operator.items[index]) for index in self._members(operator, mask)]
+        return self._all_present(models, float(operator.window or 0))
 
     def _seq(self, operator: Operator, units: int) -> Activity:
         """A chain of subevents in the window: the times until the next of each, backwards and forwards from a point in
@@ -278,15 +294,33 @@ class CoverageModel(CostModel):
         return Activity(fraction, max(inverse(product, window), 0.0))
 
     def presence(self, node: Node) -> Model:
-        """When occurrences of a node end. Those of a complex event are taken as independent."""
+        """When occurrences of a node end."""
         if isinstance(node, Primitive):
             return self.streams[node.stream].model
         if node.name not in self._presences:
-            self._presences[node.name] = Poisson(max(self._occurrences(node), 1e-300))
+            self._presences[node.name] = self._completed(node)
         return self._presences[node.name]
 
-    def _occurrences(self, operator: Operator) -> float:
-        """How many events per tick complete an occurrence."""
+    def _completed(self, operator: Operator) -> Model:
+        """When occurrences of a complex event end: an `or` ends with any of its operands. Those of an `and` or `seq`
+        come in clusters, while all of its operands are in a window."""
+        rate = max(self._occurrences(operator), 1e-300)
+        if operator.kind is Kind.OR:
+            return combined([self.presence(item) for item in operator.items])
+        if operator.kind is Kind.COUNT or not operator.window:
+            return Poisson(rate)
+        positive = [unit for unit in range(len(operator.units)) if not operator.negated_units >> unit & 1]
+        if len(self._members(operator, sum(1 << unit for unit in positive))) == 1:
+            return Poisson(rate)
+        together = self._together(operator, positive)
+        excluded = rate / max(self._occurrences(operator, False), 1e-300)
+        fraction, starts = together.fraction * excluded, min(together.entering * excluded, rate)
+        if not (_TINY < fraction < 1.0 - _TINY and starts > 0.0):
+            return Poisson(rate)
+        return Clustered(fraction, starts, rate)
+
+    def _occurrences(self, operator: Operator, excludes: bool = True) -> float:
+        """How many events per tick complete an occurrence, with or without what must not occur."""
         if operator.threshold is not None:
             return counted_rate(operator.threshold, self.presence(operator.items[0]).rate, float(operator.window or 0))
         positive = [
@@ -298,7 +332,7 @@ class CoverageModel(CostModel):
         absent = math.prod(
             1.0 - self.presence(item).present(window)
             for item, negated in zip(operator.items, operator.negated, strict=True)
-            if negated
+            if negated and excludes
         )
         if math.isinf(window):
             return positive[-1].rate if operator.kind is Kind.SEQ else sum(model.rate for model in positive)

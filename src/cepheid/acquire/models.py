@@ -189,6 +189,58 @@ class MarkovChain(Model):
         return (self._without(whole) - self._without(whole + 1)) / self.step
 
 
+@dataclass(frozen=True)
+class Clustered(Model):
+    """Occurrences of a complex event, which come in clusters: each further event while the others are in the window
+    completes another. Clusters begin with an occurrence; their lengths and the times between them are taken as
+    exponential."""
+
+    fraction: float
+    """The share of time in clusters, below 1."""
+    starts: float
+    """Clusters per tick."""
+    per_tick: float
+    """Occurrences per tick, the first of each cluster among them."""
+
+    @property
+    def rate(self) -> float:
+        return self.per_tick
+
+    @cached_property
+    def _rates(self) -> tuple[float, float, float]:
+        """How often a cluster begins outside of one, ends, and has a further occurrence or ends."""
+        ends = self.starts / self.fraction
+        return self.starts / (1.0 - self.fraction), ends, max(self.per_tick / self.fraction, ends)
+
+    def _absent(self, length: float) -> tuple[float, float]:
+        """The probability that there is no occurrence, and its slope."""
+        begins, ends, leaving = self._rates
+        outside, inside = math.exp(-begins * length), math.exp(-leaving * length)
+        apart = leaving - begins
+        if abs(apart) * length < 1e-6:
+            ended, slope = ends * length * outside, ends * outside * (1.0 - begins * length)
+        else:
+            ended = ends * (outside - inside) / apart
+            slope = ends * (leaving * inside - begins * outside) / apart
+        free = 1.0 - self.fraction
+        return (
+            free * outside + self.fraction * (inside + ended),
+            -free * begins * outside + self.fraction * (slope - leaving * inside),
+        )
+
+    def present(self, length: float) -> float:
+        return 1.0 - self._absent(length)[0]
+
+    def entering(self, length: float) -> float:
+        return -self._absent(length)[1]
+
+    def transform(self, points: Complexes, window: float) -> Complexes:
+        begins, ends, leaving = self._rates
+        inside = (1.0 + ends / (points + begins)) / (points + leaving)
+        found: Complexes = 1.0 - points * ((1.0 - self.fraction) / (points + begins) + self.fraction * inside)
+        return found
+
+
 # --- fitting ----------------------------------------------------------------------------------------------------------
 
 MAX_ORDER = 3
@@ -339,6 +391,8 @@ def description(model: Model) -> str:
             return "Bernoulli"
         case Histogram():
             return "histogram of gaps"
+        case Clustered():
+            return "clusters"
         case MarkovChain():
             return f"Markov chain of order {model.order}"
         case _:
