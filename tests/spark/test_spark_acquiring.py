@@ -21,14 +21,17 @@ from random_cases import case
 
 import cepheid
 from cepheid.acquire.intervals import IntervalSet
+from cepheid.acquire.nearby import Nearby
 from cepheid.engine.prepare import Prepared, prepare
 from cepheid.errors import CepheidError, InputProblem, NotAvailable
 from cepheid.io import frames
 from cepheid.io.inputs import Columns
 from cepheid.io.source import TableSource
 from cepheid.lang import parse
-from cepheid.spark.acquiring import candidates, why_not
+from cepheid.spark.acquiring import Steps, candidates, why_not
 from cepheid.spark.description import notes
+from cepheid.spark.file_steps import FileSteps, Step, why_one_step
+from cepheid.spark.reading import ReadCounts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -233,6 +236,16 @@ def _near_candidates(prepared: Prepared, source: TableSource) -> Iterator[tuple[
 
 
 @pytest.mark.filterwarnings("ignore::cepheid.errors.CepheidWarning")
+def test_eql_says_why_it_has_one_step_before_the_rest() -> None:
+    nothing, read = np.empty(0, np.int64), ReadCounts(1, 1, 1, 1)
+    near = Nearby.of(nothing, nothing)
+    for language, says in (("eql", True), ("zstream", False)):
+        why = why_one_step(parse(QUERIES[language]).pattern)
+        files = FileSteps((), near, None, (), read, read, 1.0, why)
+        found = Steps((Step("r", None, 1, 1),), near, None, files).notes()
+        assert any("one step before the rest: the next event" in note for note in found) == says
+
+
 def test_rows_far_from_an_event_do_not_matter_to_the_unique_successor() -> None:
     """Random queries of EQL whose matches OCCUR WITHIN some time, where one type is rare; without Spark."""
     compared = found_any = 0

@@ -127,7 +127,7 @@ def test_killed_streams_over_sources_find_each_match_once(tmp_path: Path) -> Non
                 time.sleep(rng.uniform(1, 9))
                 kill(stream)
                 stream = start()
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 150
             wanted = oracle((part + 1) * length - 101)
             while not set(wanted) <= set(found(tmp_path)) and time.monotonic() < deadline:
                 assert stream.poll() is None, (tmp_path / "log").read_text()
@@ -140,8 +140,8 @@ def test_killed_streams_over_sources_find_each_match_once(tmp_path: Path) -> Non
             server.wait()
     log = (tmp_path / "log").read_text()
     assert "gap" not in log, log
-    files = sorted((tmp_path / "checkpoint.acquired").glob("*.parquet"))
-    assert len(files) < int(files[-1].stem.partition("_")[0]) / 2  # the others have been removed
     assert set(wanted) <= set(result), log
     assert len(result) == len(set(result))
     assert set(result) <= set(oracle(30_000))
+    files = sorted((tmp_path / "checkpoint.acquired").glob("*.parquet"))
+    assert len(files) < int(files[-1].stem.partition("_")[0]) / 2  # the others have been removed

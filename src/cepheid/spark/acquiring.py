@@ -81,6 +81,8 @@ class Steps:
         keys = "" if self.within.keyed is None else f" of {len(self.within.keys or ()):,} keys"
         found.append(f"  then the rows in the {self.within.count:,} intervals around them{keys}")
         if self.files is not None:
+            if self.files.why_one is not None:
+                found.append(f"  one step before the rest: {self.files.why_one}")
             left, of = self.files.expected, self.files.of
             found.append(f"  {read_text('expected', left)}")
             found.append(f"  {read_text('one scan', of)}, {self.files.gain:.1f} times the cost")

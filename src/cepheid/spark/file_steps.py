@@ -27,7 +27,7 @@ from cepheid.io.rows import TYPE
 from cepheid.io.shares import Footers, StoredFiles
 from cepheid.io.source import columns_read
 from cepheid.optimize.distribution import Distribution, Keyed
-from cepheid.pattern import Conj, EventClass, Seq, Strategy, partition_attributes
+from cepheid.pattern import Conj, Disj, EventClass, Pattern, Seq, Strategy, partition_attributes
 from cepheid.physical import attributes_in
 from cepheid.spark.reading import ReadCounts, ReadTask
 from cepheid.spark.worker import KIND
@@ -69,6 +69,8 @@ class FileSteps:
     """What one scan reads."""
     gain: float
     """How many times as much one scan is expected to cost."""
+    why_one: str | None = None
+    """Why there are no further steps, whatever they would save."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,8 @@ class Stepping:
             return f"the rows around the {taken[0].events:,} events of `{first}` are {covered:.0%} of all"
         whole = ReadCounts(shape.groups, shape.groups, shape.rows, int(shape.rows * shape.passing))
         gain = shape.scan / max(cost + shape.survey(taken[0].events), 1.0)
-        return FileSteps(tuple(taken), within, self.key, tuple(left), expected, whole, gain)
+        why_one = why_one_step(self.prepared.written.pattern)
+        return FileSteps(tuple(taken), within, self.key, tuple(left), expected, whole, gain, why_one)
 
     def _left(
         self, parts: Sequence[ColumnPart], shape: TableShape, within: Nearby
@@ -267,6 +270,15 @@ class Stepping:
                 keys.append(source.rows([self.key]).take([self.key], at).column(0))
         found = pa.concat_arrays(keys) if keys else None
         return np.concatenate(begins), np.concatenate(ends), found
+
+
+def why_one_step(pattern: Pattern) -> str | None:
+    """Why only the rarest events of a pattern are read before the rest; None if partial matches can narrow it."""
+    if isinstance(pattern, Seq | Conj):
+        return None
+    if isinstance(pattern, EventClass | Disj):
+        return "a match has no other event that is always there"
+    return "the next event of an instance depends on the events between, so that parts of the pattern have no matches"
 
 
 def shared_key(divided: Distribution, schema: pa.Schema) -> str | None:
