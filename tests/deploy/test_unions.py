@@ -213,6 +213,25 @@ def test_what_is_shared_is_shown() -> None:
     assert "joined once" in cepheid.explain(queries, HUNDRED, format="svg")
 
 
+def test_equivalence_tests_are_predicates_of_the_union() -> None:
+    events = HUNDRED.append_column("k", pa.array([n % 3 for n in range(100)]))
+    queries = {kind: f"EVENT SEQ(A a, !(B n), {kind} c) WHERE [k] AND n.x > 4 WITHIN 20" for kind in ("C", "D")}
+    deployment, source = deployed(queries, events)
+    assert len(deployment.unions[0].operators) == 2
+    found = matches_of(deployment, source)
+    for name, text in queries.items():
+        expected = rows_of(cepheid.match(text, events, evaluator="reference"))
+        assert expected and different_rows(expected, found[name]) is None, name
+
+
+def test_a_union_that_gains_little_is_not_made() -> None:
+    events = pa.table({"type": ["A", "B", "C"] * 2000, "ts": range(6000), "x": [n % 7 for n in range(6000)]})
+    queries = {kind: f"PATTERN A; {kind} WHERE A.x > {kind}.x WITHIN 50 units" for kind in ("B", "C")}
+    deployment, _ = deployed(queries, events)
+    assert not deployment.unions
+    assert all("together they are expected to cost" in reason for reason in deployment.apart.values())
+
+
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
