@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from cepheid import expr as ex
 from cepheid import types
+from cepheid.codegen.conversions import converted
 from cepheid.codegen.hashing import hashed
 from cepheid.codegen.rounding import nearest_floats, whole_counts
 from cepheid.codegen.string_tests import contains, flags, matches_like
@@ -398,7 +399,9 @@ def called(expr: ex.Call, args: Sequence[Column], length: int) -> Column:
     string."""
     absent, function = absent_of(args), FUNCTIONS[expr.fn]
     known = _FUNCTIONS.get(expr.fn)
-    computed = hashed(args, length) if expr.fn == "hash_f" else known(args[0], expr) if known is not None else None
+    computed = hashed(args, length) if expr.fn == "hash_f" else converted(expr, args, length)
+    if known is not None:
+        computed = known(args[0], expr)
     if computed is not None:
         return replace(computed, absent=absent)
     if function.is_elementwise and args[0].type.is_time:

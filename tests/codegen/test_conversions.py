@@ -1,0 +1,95 @@
+"""Functions of strings and CAST over columns give the values of their definitions, and are computed as columns."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import cepheid
+from cepheid.codegen import vector
+
+_TEXTS = ["", "a", "ab", "abc", " a b ", "  ", "ß😀e\u0301x", "\ta\n", "\u00a0x\u00a0", None, "12"]
+_COLUMNS: dict[str, pa.Array] = {
+    "s": pa.array(_TEXTS),
+    "r": pa.array(_TEXTS[::-1]),
+    "i": pa.array([0, 1, -1, 2**63 - 1, -(2**63), 2**53 + 1, -(2**53) - 1, 99, 1000, None, 10**18], pa.int64()),
+    "q": pa.array([0, 1, 2**64 - 1, 2**63, 2**63 - 1, 2**53 + 1, 7, 8, 9, None, 2], pa.uint64()),
+    "f": pa.array([0.0, -0.0, 2.5, -2.5, 2.0**63, -(2.0**63), float("inf"), float("nan"), 1e300, None, -0.9]),
+    "d": pa.array(
+        [*map(Decimal, ["0", "0.005", "0.015", "-0.005", "-0.015", "99.995", "-99.994", "12345.678", "-7", "1"]), None]
+    ).cast(pa.decimal128(12, 3)),
+    "e": pa.array(
+        [*map(Decimal, ["0", "0.5", "-0.5", "99999999999999999999", "1", "2", "3", "4", "5", "6"]), None]
+    ).cast(pa.decimal128(30, 1)),
+    "b": pa.array([True, False, None] * 3 + [True, False]),
+    "u": pa.array([date(1, 1, 1), date(9999, 12, 31), date(1969, 12, 31), None, *[date(2024, 2, 29)] * 7]),
+    "t": pa.array(
+        [datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999), datetime(1969, 12, 31, 1, 2, 3, 500000), None]
+        + [datetime(2024, 2, 29, 10, 20, 30, n) for n in (0, 1, 10, 100000, 120000, 999999, 5)],
+        pa.timestamp("us"),
+    ),
+    "far": pa.array([-(2**60), 2**60, 0, None, *[1] * 7], pa.int64()).cast(pa.timestamp("us"), safe=False),
+}
+_TABLE = pa.table({"type": ["A"] * 11, "ts": range(11), **_COLUMNS})
+_EXPRESSIONS = [
+    *(f"trim(a.{name})" for name in "sr"),
+    *(f"substr(a.s, {at})" for at in (-5, -2, -1, 0, 1, 2, 9)),
+    *(f"substr(a.s, {at}, {size})" for at in (-5, -2, -1, 0, 1, 2, 9) for size in (-1, 0, 1, 2, 9)),
+    *("concat(a.s, 'x')", "concat('x', a.s, '')", "concat(a.s, a.r)", "concat(a.s, 'é', a.r, a.s)", "concat('x', 'y')"),
+    *(f"CAST(a.{name} AS {kind})" for name in "iqfdeb" for kind in ("int", "double", "boolean", "string")),
+    *(f"CAST(a.{name} AS decimal({kind}))" for name in "id" for kind in ("4, 2", "18, 4", "18, 18", "3, 0", "38, 2")),
+    *(f"CAST(a.{name} AS {kind})" for name in ("u", "t", "far") for kind in ("string", "timestamp", "date")),
+    "CAST(a.s AS string)",
+]
+
+
+def _values(expression: str, evaluator: str | None) -> list[Any]:
+    found = cepheid.match(f"EVENT A a RETURN a.ts AS n, {expression} AS c", _TABLE, evaluator=evaluator)
+    column = found.sort_by("n").column("c")
+    if pa.types.is_temporal(column.type):  # Python has fewer years
+        column = column.cast(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
+    return [None if value != value else value for value in column.to_pylist()]
+
+
+@pytest.mark.parametrize("expression", _EXPRESSIONS)
+def test_columns_have_the_values_of_the_definition(expression: str) -> None:
+    wanted = _values(expression, "reference")
+    assert list(map(repr, _values(expression, None))) == list(map(repr, wanted)) and wanted != [None] * 11
+
+
+_OF_COLUMNS = [
+    *("trim(a.s)", "substr(a.s, 2, 3)", "concat(a.s, '!')", "concat(a.s, a.s)", "CAST(a.i AS double)"),
+    *("CAST(a.f AS int)", "CAST(a.i AS string)", "CAST(a.i AS decimal(12, 2))", "CAST(a.t AS string)"),
+    *("CAST(a.d AS int)", "CAST(a.d AS double)", "CAST(a.d AS decimal(8, 1))", "CAST(a.f AS boolean)"),
+]
+
+
+@pytest.mark.parametrize("expression", _OF_COLUMNS)
+def test_no_row_is_computed_by_its_definition(expression: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 2_000
+    numbers = np.arange(count)
+    table = pa.table(
+        {
+            "type": ["A"] * count,
+            "ts": numbers,
+            "i": numbers,
+            "f": numbers / 7,
+            "s": numbers.astype(str),
+            "t": pa.array(numbers).cast(pa.timestamp("us")),
+            "d": pa.array(numbers).cast(pa.decimal128(19)).cast(pa.decimal128(12, 2)),
+        }
+    )
+    calls = 0
+
+    def counted(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+
+    monkeypatch.setattr(vector, "call", counted)
+    assert cepheid.match(f"EVENT A a RETURN {expression} AS c", table).num_rows == count
+    assert calls == 0
