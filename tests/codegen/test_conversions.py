@@ -20,6 +20,7 @@ _COLUMNS: dict[str, pa.Array] = {
     "i": pa.array([0, 1, -1, 2**63 - 1, -(2**63), 2**53 + 1, -(2**53) - 1, 99, 1000, None, 10**18], pa.int64()),
     "q": pa.array([0, 1, 2**64 - 1, 2**63, 2**63 - 1, 2**53 + 1, 7, 8, 9, None, 2], pa.uint64()),
     "f": pa.array([0.0, -0.0, 2.5, -2.5, 2.0**63, -(2.0**63), float("inf"), float("nan"), 1e300, None, -0.9]),
+    "g": pa.array([0.285, 1.005, 2.675, 0.125, -0.135, 4.35, 99.995, 1e-9, 12345678.005, None, 0.5]),
     "d": pa.array(
         [*map(Decimal, ["0", "0.005", "0.015", "-0.005", "-0.015", "99.995", "-99.994", "12345.678", "-7", "1"]), None]
     ).cast(pa.decimal128(12, 3)),
@@ -42,7 +43,7 @@ _EXPRESSIONS = [
     *(f"substr(a.s, {at}, {size})" for at in (-5, -2, -1, 0, 1, 2, 9) for size in (-1, 0, 1, 2, 9)),
     *("concat(a.s, 'x')", "concat('x', a.s, '')", "concat(a.s, a.r)", "concat(a.s, 'é', a.r, a.s)", "concat('x', 'y')"),
     *(f"CAST(a.{name} AS {kind})" for name in "iqfdeb" for kind in ("int", "double", "boolean", "string")),
-    *(f"CAST(a.{name} AS decimal({kind}))" for name in "id" for kind in ("4, 2", "18, 4", "18, 18", "3, 0", "38, 2")),
+    *(f"CAST(a.{name} AS decimal({kind}))" for name in "idfg" for kind in ("4, 2", "18, 4", "18, 18", "3, 0", "38, 2")),
     *(f"CAST(a.{name} AS {kind})" for name in ("u", "t", "far") for kind in ("string", "timestamp", "date")),
     "CAST(a.s AS string)",
 ]
@@ -65,7 +66,13 @@ def test_columns_have_the_values_of_the_definition(expression: str) -> None:
 _OF_COLUMNS = [
     *("trim(a.s)", "substr(a.s, 2, 3)", "concat(a.s, '!')", "concat(a.s, a.s)", "CAST(a.i AS double)"),
     *("CAST(a.f AS int)", "CAST(a.i AS string)", "CAST(a.i AS decimal(12, 2))", "CAST(a.t AS string)"),
-    *("CAST(a.d AS int)", "CAST(a.d AS double)", "CAST(a.d AS decimal(8, 1))", "CAST(a.f AS boolean)"),
+    *(
+        "CAST(a.d AS int)",
+        "CAST(a.d AS double)",
+        "CAST(a.d AS decimal(8, 1))",
+        "CAST(a.f AS decimal(9, 3))",
+        "CAST(a.f AS boolean)",
+    ),
 ]
 
 

@@ -17,8 +17,8 @@ from cepheid import types
 from cepheid.codegen.typed_columns import Column, Strings, both, from_arrow
 from cepheid.expr import CAST, CAST_DECIMAL, CAST_STRING, Call, Const
 from cepheid.runtime.kernel import Array
-from cepheid.types import Family
-from cepheid.values import DATE_PARTS, date
+from cepheid.types import Family, Type
+from cepheid.values import DATE_PARTS, as_decimal, date, unscaled
 
 _FIRST_YEAR, _LAST_YEAR = 1, 9999
 """Times of other years have no text."""
@@ -111,15 +111,14 @@ def _as_integer(_: Call, args: Sequence[Column], __: int) -> Column | None:
             return None
 
 
-def _as_decimal(expr: Call, args: Sequence[Column], _: int) -> Column | None:
+def _as_decimal(expr: Call, args: Sequence[Column], length: int) -> Column | None:
     arg, type_ = args[0], expr.type
-    if (
-        type_.family is not Family.DECIMAL
-        or not type_.is_short
-        or arg.type.family not in (Family.INTEGER, Family.DECIMAL)
-    ):
+    if type_.family is not Family.DECIMAL:
         return None
-    if arg.type.family is Family.DECIMAL and not arg.type.is_short:
+    if arg.type.family is Family.FLOAT:
+        return _decimals_of_floats(arg, type_, length)
+    is_short = arg.type.family is Family.INTEGER or (arg.type.family is Family.DECIMAL and arg.type.is_short)
+    if not is_short or not type_.is_short:
         return None
     values, digits = np.asarray(arg.values), type_.scale - arg.type.scale
     if digits < 0:
@@ -131,6 +130,26 @@ def _as_decimal(expr: Call, args: Sequence[Column], _: int) -> Column | None:
     most = 10 ** (type_.precision - digits) if type_.precision > digits else 1
     fits = (values > -most) & (values < most)
     return Column(type_, np.where(fits, values, 0) * 10**digits, both(arg.valid, fits))
+
+
+def _decimals_of_floats(arg: Column, type_: Type, length: int) -> Column:
+    """The product with the power of ten lies near that of the float's shortest text. Only where a half or more than 52
+    bits are near does the definition decide."""
+    numbers = np.broadcast_to(np.asarray(arg.values, np.float64), (length,))
+    with np.errstate(all="ignore"):
+        size = np.abs(numbers) * 10.0**type_.scale
+        counts = np.floor(size + 0.5)
+        is_sure = (size < 2.0**50) & (np.abs(size - np.floor(size) - 0.5) > size * 2.0**-50)
+    units: Array = np.where(is_sure, np.copysign(counts, numbers), 0).astype(np.int64)
+    if not type_.is_short:
+        units = units.astype(object)
+    fits = np.ones(length, bool) if arg.valid is None else np.broadcast_to(arg.valid, (length,)).copy()
+    fits &= ~is_sure | (counts < 10.0**type_.precision)
+    for row in np.flatnonzero(fits & ~is_sure).tolist():
+        exact = as_decimal(float(numbers[row]), type_.precision, type_.scale)
+        fits[row] = exact is not None
+        units[row] = 0 if exact is None else unscaled(exact, type_.scale)
+    return Column(type_, np.where(fits, units, 0), fits)
 
 
 def _as_boolean(_: Call, args: Sequence[Column], __: int) -> Column | None:
