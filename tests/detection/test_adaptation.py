@@ -12,6 +12,7 @@ import cepheid
 from cepheid.acquire.cost import StreamModel
 from cepheid.acquire.drift import Observed, drifts
 from cepheid.acquire.models import Poisson
+from cepheid.acquire.plans import plan_text
 from cepheid.api import detection
 from cepheid.detection.run import Running
 from cepheid.io.growing_log import GrowingLog
@@ -65,3 +66,33 @@ def test_the_plan_follows_the_rates_and_no_match_is_lost(tmp_path: Path) -> None
     assert (running.switches[0].before, running.switches[0].after) == ("a → b", "b → a")
     assert "rates have changed (A " in running.switches[0].reason or "B " in running.switches[0].reason
     assert running.counts.events - running.counts.repeated < 0.7 * sum(table.num_rows for table in tables.values())
+
+
+def test_queries_and_regions_change_their_plans_together() -> None:
+    """Where `A` has become frequent in one region, the plans of both queries change there, and only there."""
+    rng = random.Random(2)
+    regions = {"eu1": "eu", "us1": "us"}
+    tables = {}
+    for source in regions:
+        drawn = sorted(
+            (t, kind) for kind, rate in (("A", 0.003), ("B", 0.06)) for t in range(4_000) if rng.random() < rate
+        )
+        tables[source] = pa.table({"type": [kind for _, kind in drawn], "ts": [time for time, _ in drawn]})
+    text = "complex Q on A as a, B as b event {}(a, b; 40) where a.region = b.region"
+    queries = {kind: text.format(kind) for kind in ("and", "seq")}
+    chosen = detection(queries, tables, DEFAULT_COLUMNS, regions=regions)
+    plans = {part.label: plan_text(part.program.tree.root, part.program.plan) for part in chosen.parts}
+    assert set(plans.values()) == {"a → b"}
+    calm = {
+        (source, kind): (None, Observed(round(rate * 4_000), 4_000))
+        for source in regions
+        for kind, rate in (("A", 0.003), ("B", 0.06))
+    }
+    assert chosen.adapted(calm) is None
+    drifted = {**calm, ("us1", "A"): (None, Observed(2_000, 4_000)), ("us1", "B"): (None, Observed(10, 4_000))}
+    adapted = chosen.adapted(drifted)
+    assert adapted is not None
+    changed, reason = adapted
+    after = {part.label: plan_text(part.program.tree.root, part.program.plan) for part in changed.parts}
+    assert after == {"and in eu": "a → b", "and in us": "b → a", "seq in eu": "a → b", "seq in us": "b → a"}
+    assert reason.startswith("rates have changed (A 0.5/unit instead of ") and "b → a and b → a move " in reason

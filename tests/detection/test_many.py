@@ -90,6 +90,25 @@ def test_delays_losses_restarts_and_other_plans_change_no_match(seed: int) -> No
         assert rows(own) == world.expected(), (world.text, seed)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_keys_of_one_query_are_not_those_of_another(seed: int) -> None:
+    """Both ask for B by the values of an attribute, each by another one."""
+    rng = random.Random(seed)
+    table = drawn_table(rng, 60, 150)
+    table = table.append_column("no", pa.array([rng.randint(1, 3) for _ in range(table.num_rows)]))
+    texts = [f"complex Q on A as a, B as b, C as c event seq(a, !b, c; 20) where a.{n} = b.{n}" for n in ("id", "no")]
+    worlds = [World.of(text, table) for text in texts]
+    logs = worlds[0].logs()
+    programs = []
+    for world in worlds:
+        (plan,) = [p for p in all_plans(world.tree.root) if plan_text(world.tree.root, p) == "a → c → !b"]
+        programs.append(world.program(plan, logs))
+    assert [program.keys for program in programs] == [{"B": "id"}, {"B": "no"}]
+    simulation = Simulation(programs, logs, Network(0, 15, 0.1, 0.1), seed, 9, (rng.randint(5, 150),))
+    for world, found in zip(worlds, simulation.run(), strict=True):
+        assert rows(found) == world.expected(), (world.text, seed)
+
+
 COMMON = "complex P on A as a, B as b event and(a, b; 50)\n"
 PAIR = {
     "one": COMMON + "complex one on P as p, C as c event and(p, c; 50)",
