@@ -12,7 +12,7 @@ from cepheid.optimize.unions import shared_joins
 from cepheid.picture import Explanation, Node
 from cepheid.tree_plan import LeafBuffer, tree_nodes, tree_text
 
-_MOST_NAMES, _MOST_TEXTS = 8, 20
+_MOST_NAMES, _MOST_TEXTS, _MOST_UNIONS = 8, 20, 6
 
 
 def explain_deployment(deployment: Deployment, queries: Iterable[Written], format: str = "text") -> Explained:
@@ -28,7 +28,11 @@ def describe(deployment: Deployment) -> Node:
     single = deployment.single_operators
     operators = len(single) + len(deployment.unions) + sum(len(group.shapes) for group in deployment.groups)
     nodes = [_group_node(group) for group in deployment.groups]
-    nodes += map(_union_node, deployment.unions)
+    nodes += map(_union_node, deployment.unions[:_MOST_UNIONS])
+    others = deployment.unions[_MOST_UNIONS:]
+    if others:
+        queries_of_others = sum(len(operator.names) for union in others for operator in union.operators)
+        nodes.append(Node(f"{len(others)} more plans like these, for the trees of {queries_of_others} queries"))
     shared = [operator for operator in single if len(operator.names) > 1]
     if shared:
         nodes.append(Node("equal queries, evaluated once", tuple(map(_operator_node, shared))))
