@@ -102,8 +102,9 @@ def tree_nodes(node: TreeNode) -> list[TreeNode]:
     """The node and everything under it, top down."""
     found, waiting = [], [node]
     while waiting:
-        found.append(waiting.pop())
-        waiting += reversed(tree_operands(found[-1]))
+        inner = waiting.pop()
+        found.append(inner)
+        waiting += () if isinstance(inner, LeafBuffer) else reversed(tree_operands(inner))
     return found
 
 

@@ -32,7 +32,7 @@ CASES = {
         2_750,
         1_160,
     ),
-    "tree": ("PATTERN A; B & C WHERE A.k = B.k AND B.v > A.v WITHIN 100 units RETURN A, B, C", 3_150, 1_240),
+    "tree": ("PATTERN A; B & C WHERE A.k = B.k AND B.v > A.v WITHIN 100 units RETURN A, B, C", 2_900, 1_200),
     "EQL": ("SELECT A.v, B.v FROM A ; B WHERE FILTER(A.k = B.k), (A, B) OCCURS WITHIN 100 units", 3_800, 1_780),
 }
 

@@ -116,8 +116,6 @@ class Alternative:
 def alternatives(query: Query) -> tuple[Alternative, ...]:
     """The alternatives of a pattern in ZStream's language (or SASE's, or CED's)."""
     keyed = frozenset(pair for predicate in query.where for pair in _equated(predicate, query))
-    if len(list(itertools.islice(_branches(normal_form(query.pattern), keyed), MOST_FOR_KEYS + 1))) > MOST_FOR_KEYS:
-        keyed = frozenset()
     return _alternatives(query.pattern, keyed)
 
 
@@ -140,8 +138,12 @@ def _equated(predicate: Expr, query: Query) -> Iterator[tuple[str, str]]:
 
 @lru_cache(maxsize=256)
 def _alternatives(pattern: Pattern, keyed: Pairs) -> tuple[Alternative, ...]:
+    normal = normal_form(pattern)
+    branches = list(itertools.islice(_branches(normal, keyed), MOST_FOR_KEYS + 1))
+    if len(branches) > MOST_FOR_KEYS:
+        branches = list(_branches(normal, frozenset()))
     found = []
-    for branch in _branches(normal_form(pattern), keyed):
+    for branch in branches:
         optional = [group.var for group in _analysed(branch, ()).groups if group.closing and group.closure.low == 0]
         for number in range(len(optional) + 1):
             for empty in itertools.combinations(optional, number):

@@ -65,21 +65,20 @@ class Buffer:
     """How long a record may be joined with later ones; None: without limit."""
     has_several: bool = False
     """Whether several joins read the records of a join."""
+    is_shared: bool = field(init=False)
+    """Whether several variables have their events here, those of a disjunction."""
+    size: str = field(init=False)
+    """`l0_time.shape[0]`"""
+    live: str = field(init=False)
+    """`l0_next - l0_base`"""
+    end_array: str = field(init=False)
+    """`l0_time`, the array with the end of every record."""
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether several variables have their events here, those of a disjunction."""
-        return self.is_leaf and len(self.variables) > 1
-
-    @property
-    def size(self) -> str:
-        """`l0_time.shape[0]`"""
-        return f"{self.name}_{'time' if self.is_leaf else 'start'}.shape[0]"
-
-    @property
-    def live(self) -> str:
-        """`l0_next - l0_base`"""
-        return f"{self.following} - {self.base}"
+    def __post_init__(self) -> None:
+        self.is_shared = self.is_leaf and len(self.variables) > 1
+        self.size = f"{self.name}_{'time' if self.is_leaf else 'start'}.shape[0]"
+        self.live = f"{self.following} - {self.base}"
+        self.end_array = f"{self.name}_{'time' if self.is_leaf else 'end'}"
 
     def index(self, number: str) -> str:
         """`j & (l0_time.shape[0] - 1)`, the index of record j in the arrays of the ring."""
@@ -94,14 +93,10 @@ class Buffer:
         return f"{self.name}_{field}[{index}]"
 
     def start(self, index: str) -> str:
-        return self.field("start" if self.has_starts else "time", index)
+        return f"{self.name}_{'start' if self.has_starts else 'time'}[{index}]"
 
     def end(self, index: str) -> str:
         return f"{self.end_array}[{index}]"
-
-    @property
-    def end_array(self) -> str:
-        return self.array("time" if self.is_leaf else "end")
 
 
 @dataclass(slots=True)
@@ -295,7 +290,7 @@ class Buffers:
             branch = ["branch"] if buffer.is_shared else []
             own = ["row", "time", *starts, *(["measure"] if counts else []), *tops, *branch, *buffer.columns]
         else:
-            numbers = [self._number_field(leaf) for leaf in self.leaves_of(buffer)]
+            numbers = [f"v{self.variable_number[leaf.variables[0]]}" for leaf in self.leaves_of(buffer)]
             lows = ["low", "high"] if counts else ["low"] if self.by_operator else []
             own = ["start", "end", *lows, *tops, *numbers]
         return [*own, *buffer.chains]
@@ -455,12 +450,9 @@ class Buffers:
         """The leaf buffers of a record's variables."""
         return list(dict.fromkeys(self.leaves[var] for var in buffer.variables))
 
-    def _number_field(self, leaf: Buffer) -> str:
-        return f"v{self.variable_number[leaf.variables[0]]}"
-
     def number_in(self, leaf: Buffer, buffer: Buffer, number: str, index: str) -> str:
         """The number of a record's event in a leaf buffer."""
-        return number if buffer.is_leaf else buffer.field(self._number_field(leaf), index)
+        return number if buffer.is_leaf else buffer.field(f"v{self.variable_number[leaf.variables[0]]}", index)
 
     def number(self, buffer: Buffer, var: str, number: str, index: str) -> str:
         """The number of a variable's event in its leaf buffer, -1 if it is not bound."""
