@@ -36,18 +36,22 @@ class LateTests(Groups):
         return any(self.late(op) for op in self.operators)
 
     def _decides_nothing(self, op: Operator) -> bool:
-        """Whether nothing but matches depends on the composite events of an operator. Where failed detections are
-        counted further up, those of chains that failed before would be counted too."""
+        """Whether nothing but matches depends on which composite events of an operator pass. Those that fail θ are
+        counted once they are written, so they must not wait for more."""
         below, above = op, op.parent
         while above is not None:
-            if isinstance(above, Iteration | Exception_) or below is getattr(above, "cancel", None):
+            if isinstance(above, Iteration) or below is getattr(above, "cancel", None):
                 return False
-            if isinstance(above, Next):
-                discards = above.keep or above.cancel is not None or getattr(above.awaited, "keeps", ())
-                if below is not above.left or discards:
-                    return False
+            if isinstance(above, Next) and below is not above.left:
+                return False
+            if isinstance(above, Next | Exception_) and isinstance(op, Next):
+                return False
             below, above = above, above.parent
         return True
+
+    def late_inside(self, op: Operator) -> list[Operator]:
+        """The operators inside another one whose conditions are tested late."""
+        return [node for node in op.walk() if node is not op and self.late(node)]
 
     def _is_late(self, op: Operator, predicate: Expr) -> bool:
         nodes = list(walk(predicate))

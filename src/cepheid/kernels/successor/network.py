@@ -89,12 +89,19 @@ class Network(LateTests, ABC):
         with w.block("else:"):
             w("pass")
             if is_shown(op):
-                w(f"{self.builder.register('failed')} += {self.paths(event)}")
+                if self.late_inside(op):
+                    self.fail_later(w, op, event)
+                else:
+                    w(f"{self.builder.register('failed')} += {self.paths(event)}")
                 self.fail(w, op, why, event)
 
     @abstractmethod
     def fail(self, w: Writer, op: Operator, why: str, event: Composite) -> None:
         """An instance of an operator is discarded for a reason."""
+
+    @abstractmethod
+    def fail_later(self, w: Writer, op: Operator, event: Composite) -> None:
+        """An instance is discarded; which of its chains were instances is tested late."""
 
     @abstractmethod
     def match(self, w: Writer, event: Composite) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cepheid.codegen.builder import KernelBuilder, Writer
-from cepheid.kernels.successor.composites import ENDS, Chain, Composite, Field, Limit, Row
+from cepheid.kernels.state_vector import Value
+from cepheid.kernels.successor.composites import ENDS, LATE, Chain, Composite, Field, Limit, Row
 from cepheid.kernels.successor.failures import REASON, reason_numbers, shows_failures
 from cepheid.kernels.successor.operators import Exception_, Iteration, Leaf, Next, Operator, Timer
-from cepheid.kernels.successor.path_tests import PathTests
+from cepheid.kernels.successor.path_tests import DISCARDED, PathTests
 from cepheid.physical import Plan
 
 
@@ -43,7 +44,7 @@ class Output(PathTests):
                 self.found.ensure(w)
             for field in self._found_fields():
                 self.found.offset(field)
-            self.found.fill(w, self.found.top, event)
+            self.found.fill(w, self.found.top, event.reading({DISCARDED: "0"}))
             w(f"{self.found.top} += {self.found.size}", "made += 1")
             if self.groups_of(self.root):
                 self.add_output(w, event)
@@ -68,8 +69,16 @@ class Output(PathTests):
 
     def fail(self, w: Writer, op: Operator, why: str, event: Composite) -> None:
         """A failed detection, as a record with what it binds: `found[found_top + FOUND_REASON] = 2`."""
-        if not self.shows_failures:
-            return
+        if self.shows_failures:
+            self._record(w, event, {REASON: str(self.reasons.index((op.number, why)))})
+
+    def fail_later(self, w: Writer, op: Operator, event: Composite) -> None:
+        """As a match, with the operator that discards it: `found[found_top + FOUND_DISCARDED] = 3`."""
+        self.found.offset(DISCARDED)
+        self._record(w, event, {DISCARDED: str(op.number)})
+
+    def _record(self, w: Writer, event: Composite, fields: Mapping[Field, str]) -> None:
+        """A record with what an instance binds."""
         if self.checked:
             self.found.ensure(w)
         for field in self._found_fields():
@@ -78,12 +87,16 @@ class Output(PathTests):
 
         def read(field: Field) -> str:
             match field:
-                case "reason":
-                    return str(self.reasons.index((op.number, why)))
+                case _ if field in fields:
+                    return fields[field]
                 case Row() if field.var not in event.operator.variables:
                     return "EMPTY"
                 case Chain() if field.operator not in inside:
                     return "EMPTY"
+                case Limit() if field.operator not in inside:
+                    return f"-{LATE}"
+                case Value() if self.values.variable(field) not in event.operator.variables:
+                    return self.values.of_none(field)
                 case _:
                     return event.read(field)
 

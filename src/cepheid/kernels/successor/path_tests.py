@@ -30,6 +30,8 @@ _ROUNDING = "5e-16"
 """More than the rounding of two additions of floats, relative to the sum of the magnitudes."""
 _TESTED = 64
 """The most paths of an event that are tested, in multiples of `max_matches`."""
+DISCARDED = "discarded"
+"""The number of the operator that discarded an instance; 0 of a match."""
 _CHAIN = ("absent", "length", "lacking", *ACCUMULATORS)
 """The values over a whole chain; others are those of its last item."""
 
@@ -118,6 +120,15 @@ class PathTests(Network, ABC):
             counted += max(depth1, 1)
             problem = max(first + start, 1) if counted > most else problem
         """
+        if DISCARDED in self.found.fields:
+            with w.block(f"if {self.found.at(DISCARDED, 'r')} != 0:"):
+                w(f"{self.builder.register('failed')} += 1")
+            with w.block("else:"):
+                self._counted_match(w, write)
+        else:
+            self._counted_match(w, write)
+
+    def _counted_match(self, w: Writer, write: Callable[[Writer], None]) -> None:
         with w.block("if doubted <= r < doubted_end:"):
             items = " + ".join(f"depth{op.number}" for op in self.groups_of(self.root))
             w(f"counted += max({items}, 1)", "problem = max(first + start, 1) if counted > most else problem")
@@ -158,11 +169,19 @@ class PathTests(Network, ABC):
             with w.block(f"if {test}:"):
                 whole = self._added_up(w, summed)
                 w(f"passed{k} = {' and '.join(self.conditions.write(w, summed, Sides(None, whole))) or 'True'}")
-        with w.block(f"if passed{k}:"):
+        others = self._discarded_before(op)
+        with w.block(f"if {' or '.join([f'passed{k}', *others])}:"):
             self._tested(w, operators[1:], write)
         if isinstance(op, Next):
             with w.block("else:"):
                 w(f"{self.builder.register('failed')} += 1")
+
+    def _discarded_before(self, op: Operator) -> list[str]:
+        """The conditions that an instance was discarded inside an operator: `found[r + FOUND_DISCARDED] == 3`."""
+        if DISCARDED not in self.found.fields:
+            return []
+        discarding = [one.number for one in self.operators if self.late_inside(one) and op not in self.late_inside(one)]
+        return [f"{self.found.at(DISCARDED, 'r')} == {number}" for number in discarding]
 
     def _iteration(self, node: Aggregate) -> Iteration:
         return next(op for op in self.nodes if node.var in op.variables)
