@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from cepheid.deploy.deployment import Written
 from cepheid.deploy.folder import linked, uses_of
-from cepheid.errors import InputProblem, did_you_mean, listing, shown
+from cepheid.errors import CepheidError, InputProblem, did_you_mean, listing, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +68,21 @@ def changed(
             )
     _, refused = linked(after, known_types)
     for name, error in refused.items():
-        raise InputProblem(
-            f"the query `{shown(name)}` is refused: {error.what}", expected=error.expected, hint=error.hint
-        )
+        raise refusal(name, error)
     uses, _ = uses_of(after, known_types)
     while late := [
         name for name, used in uses.items() if after[name].since != version and _any_since(after, used, version)
     ]:
         after |= {name: replace(after[name], since=version) for name in late}
     return after
+
+
+def refusal(name: str, error: CepheidError) -> InputProblem:
+    """Why a change is refused: the query and the place in its text."""
+    what = f"the query `{shown(name)}` is refused: {error.what}"
+    found = InputProblem(what, span=error.span, expected=error.expected, hint=error.hint)
+    found.text, found.source = error.text, error.source
+    return found
 
 
 def _any_since(queries: Mapping[str, Written], names: Iterable[str], version: int) -> bool:

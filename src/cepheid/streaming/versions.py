@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from cepheid.deploy.changes import Change, changed, difference
+from cepheid.deploy.changes import Change, changed, difference, refusal
 from cepheid.deploy.deployment import Written
 from cepheid.deploy.folder import linked
 from cepheid.errors import CepheidError, InputProblem, NotAvailable, shown
@@ -92,14 +92,12 @@ class Planner:
         queries = {entry.name: entry.written for entry in before.entries}
         lineage = before.next_lineage
         if change.move:
-            return self._moved(before, change.move, queries, replace(lineage, moved=lineage.version))
+            return self._moved(before, change, queries, replace(lineage, moved=lineage.version))
         return _whole(self.plan(changed(queries, change, lineage.version, self.known_types), lineage))
 
-    def _moved(
-        self, before: StreamPlan, move: Mapping[str, int], queries: dict[str, Written], lineage: Lineage
-    ) -> StreamPlan:
+    def _moved(self, before: StreamPlan, change: Change, queries: dict[str, Written], lineage: Lineage) -> StreamPlan:
         """Equal queries move together."""
-        for name, slot in move.items():
+        for name, slot in change.move.items():
             query = next((query for query in before.queries if name in query.all_names), None)
             if name in queries and (query is None or query.key != ONE_BUCKET):
                 raise NotAvailable(
@@ -111,11 +109,11 @@ class Planner:
                 )
             for other in [] if query is None else query.all_names:
                 queries[other] = replace(queries[other], slot=slot)
-        return _whole(self.plan(changed(queries, Change(move=move), lineage.version, self.known_types), lineage))
+        return _whole(self.plan(changed(queries, change, lineage.version, self.known_types), lineage))
 
 
 def _whole(planned: tuple[StreamPlan, Mapping[str, CepheidError]]) -> StreamPlan:
     plan, refused = planned
-    for error in refused.values():
-        raise error
+    for name, error in refused.items():
+        raise refusal(name, error)
     return plan
