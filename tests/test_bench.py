@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bench import flink, next_paced, readme, spark, spark_languages, spark_steps, streaming
+from bench import flink, next_paced, readme, spark, spark_languages, spark_rules, spark_steps, streaming
 from bench.__main__ import BENCHMARKS, app
 from bench.measure import Disagreement, Outcome, Sample, require_agreement
 from bench.report import Report, rate
 
 ON_SPARK = [
-    b.name for module in (spark, spark_languages, spark_steps, flink, streaming, next_paced) for b in module.BENCHMARKS
+    b.name
+    for module in (spark, spark_languages, spark_rules, spark_steps, flink, streaming, next_paced)
+    for b in module.BENCHMARKS
 ]
 
 
