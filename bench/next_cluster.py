@@ -159,8 +159,8 @@ def calibrated(kind: str, count: int, repeats: int, others: int, spark: SparkSes
     write an event; those of next give the rest."""
     rows = []
     for form in FORMS:
-        work = Work(kind, form, tuple(range(others)), count, repeats, _SEED, math.inf)
-        measured = dict(work.measured()) if spark is None else on_executors([work], spark)
+        works = [Work(kind, form, tuple(range(others)), count, repeats, _SEED, math.inf)]
+        measured = dict(works[0].measured()) if spark is None else on_executors(works, spark)
         for number, tree in enumerate(queries(kind, 5, others, _SEED)):
             parts = (Calibration(1, 0, 0, 0), Calibration(0, 1, 0, 0), Calibration(0, 0, 0, 1))
             rows.append([_operators(tree, "", form, part).cpu / measured[number] for part in parts])
