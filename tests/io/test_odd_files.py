@@ -528,6 +528,37 @@ def test_match_and_run_agree_on_the_columns_that_a_type_lacks(tmp_path: Path, su
         assert found.to_pylist() == [{"a": 0, "b": 1} if in_order else {"a": 1, "b": 0}]
 
 
+@pytest.mark.spark
+def test_every_way_in_agrees_on_the_columns_that_a_type_lacks(spark: SparkSession, tmp_path: Path) -> None:
+    """Of files: those that are empty for all its events. In tables in memory and DataFrames every event has all."""
+    events = pa.table({"type": ["A", "B", "C"], "ts": [1, 2, 3], "k": pa.array([None, 7, None], pa.int64())})
+    path, query = str(tmp_path / "e.parquet"), "complex Q on A as a, B as b event seq(a, b; 5 ms) where a.k = b.k"
+    pq.write_table(events, path)
+    for backend in ("reference", "local", "spark"):
+        ran = cepheid("run", "--query", query, "--input", path, "--backend", backend, "--time-unit", "ms")
+        assert [json.loads(line)["match_end"] for line in ran.stdout.splitlines()] == [2], backend
+    of_files: dict[str, Callable[[], pa.Table]] = {
+        "path": lambda: public.match(query, path, time_unit="ms"),
+        "several": lambda: public.match({"q": query}, path, time_unit="ms")[0],
+        "spark": lambda: public.match(query, path, time_unit="ms", session=spark).toArrow(),
+        "several, spark": lambda: public.match({"q": query}, path, time_unit="ms", session=spark)[0].toArrow(),
+        "detect": lambda: public.detect(query, {"s": path}, time_unit="ms").read_all(),
+    }
+    of_tables: dict[str, Callable[[], pa.Table]] = {
+        "table": lambda: public.match(query, events, time_unit="ms"),
+        "pandas": lambda: pa.Table.from_pandas(public.match(query, events.to_pandas(), time_unit="ms")),
+        "frame": lambda: public.match(query, spark.read.parquet(path), time_unit="ms").toArrow(),
+        "detect": lambda: public.detect(query, {"s": events}, time_unit="ms").read_all(),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert {name: way().num_rows for name, way in of_files.items()} == dict.fromkeys(of_files, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", public.CepheidWarning)
+        assert {name: way().num_rows for name, way in of_tables.items()} == dict.fromkeys(of_tables, 0)
+        assert not list(public.match(query, iter(events.to_batches()), time_unit="ms"))
+
+
 @pytest.mark.parametrize("rows", [1, 30_000])
 def test_integers_are_types_in_json(tmp_path: Path, rows: int) -> None:
     lines = [f'{{"type": {kind}, "ts": {at}}}\n' for at in range(rows) for kind in ("101", "200.0")]

@@ -39,7 +39,8 @@ from cepheid.io.shares import MOST_FILES, StoredFile, StoredFiles
 from cepheid.io.source import Attributes, Source
 from cepheid.io.storage import is_readable
 from cepheid.io.times import LAST_TIME, fraction_unit, not_whole, out_of_range
-from cepheid.pattern import EventClass, Query, durations, queries_of, types_named, walk
+from cepheid.pattern import EventClass, Query, durations, partition_attributes, queries_of, types_named, walk
+from cepheid.physical import attributes_in
 from cepheid.spark.arrow_schema import arrow_schema
 from cepheid.spark.catalyst import column, ticks
 from cepheid.spark.file_schema import spark_schema, unreadable_column
@@ -94,6 +95,8 @@ class SparkSource:
     """The source that a single task reads instead of the frame, if the work cannot be divided."""
     omits_nulls: bool = False
     epoch_unit: str | None = None
+    of_files: bool = False
+    """Whether the frame has the rows of files: a type lacks the columns that are empty for its events."""
     count: None = None
 
     @classmethod
@@ -140,7 +143,7 @@ class SparkSource:
         if is_path and is_delta(name) and not delta_files(name).partitioned:
             # A column that was added later is null in the files before.
             names = [own for own in names if own in (columns.type, *columns.times)]
-        return replace(source, files=_stored_parquet(source.frame, columns.time, names))
+        return replace(source, files=_stored_parquet(source.frame, columns.time, names), of_files=is_path)
 
     @classmethod
     def _csv(cls, files: CsvFiles, session: SparkSession, columns: Columns) -> SparkSource:
@@ -153,7 +156,7 @@ class SparkSource:
         """Adds the attributes of the types that the query names, and recognises the unit of time. A Spark job collects
         the types of the first events, one those of all events if the query has names that may be types or not (ruling
         8) or may have misspelt some, and another one the first and the last time if the query needs the unit and the
-        files have no statistics."""
+        files have no statistics. Of files with nulls, another one finds the columns that a type lacks."""
         return self.for_queries([query], time_unit)
 
     def for_queries(self, queries: Sequence[Query], time_unit: str | None = None) -> SparkSource:
@@ -169,7 +172,46 @@ class SparkSource:
         columns = {field.name: field.type for field in source.schema}
         if self.type_column is None:
             return replace(source, attributes={UNTYPED: columns})
-        return replace(source, attributes=dict.fromkeys(source._known_types(queries), columns))
+        lacking = source._lacking(queries)
+        known = source._known_types(queries) if lacking is None else lacking
+        own: dict[str, set[str]] = {kind: set() if lacking is None else lacking[kind] for kind in known}
+        return replace(source, attributes={k: {n: t for n, t in columns.items() if n not in own[k]} for k in known})
+
+    def _lacking(self, queries: Sequence[Query]) -> dict[str, set[str]] | None:
+        """The columns that each type of the files lacks: those that are empty for its events, and not for those of
+        another type, as everywhere where files are read (ruling 13). A Spark job reads the columns that a query reads,
+        or all if it shows whole events, and that have nulls in the files. None if it is not needed."""
+        names = self._with_nulls(queries) if self.of_files else []
+        if not names:
+            return None
+        events = self.frame.where(self.reject_reason.isNull())
+        filled = [F.max(column(name).isNotNull()).alias(str(at)) for at, name in enumerate(names)]
+        rows = events.groupBy(column(self.columns.type).cast("string").alias("type")).agg(*filled).collect()
+        of_types = {
+            UNTYPED if row.type is None else row.type: {name for at, name in enumerate(names) if row[str(at)]}
+            for row in rows
+        }
+        used = set().union(*of_types.values())
+        return {kind: used - own for kind, own in of_types.items()}
+
+    def _with_nulls(self, queries: Sequence[Query]) -> list[str]:
+        """The columns with nulls that decide the matches or the columns of the output."""
+        asked: set[str] = set()
+        for query in (part for whole in queries for part in queries_of(whole)):
+            if query.output is None:
+                asked.update(self.schema.names)
+            read = attributes_in([*query.where, *(item.expr for item in query.output or ())])
+            asked.update(name.partition(".")[0] if name not in self.schema.names else name for name in read)
+            asked.update(partition_attributes(query))
+        names = [n for n in self.schema.names if n in asked and n not in (self.columns.type, *self.columns.times)]
+        if self.files is None:
+            return names
+        sparse: set[str] = set()
+        for path in dict.fromkeys(file.path for file in self.files.reader.files):
+            sparse.update(ColumnFile(path, None, "parquet", self.schema).sparse)
+            if sparse.issuperset(names):
+                break
+        return [name for name in names if name in sparse]
 
     def _known_types(self, queries: Sequence[Query]) -> list[str]:
         """The types of the events, or else those that the queries name: the types of the first events decide whether a
