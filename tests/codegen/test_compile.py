@@ -187,3 +187,16 @@ def test_a_cache_that_cannot_be_written_costs_no_result(tmp_path: Path, monkeypa
     monkeypatch.setattr(os, "replace", full)
     assert not code_cache.write(tmp_path / "kernel-1.code", b"code")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o777])
+def test_helpers_are_kept_where_nobody_else_can_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    """In a directory of everybody, another user could put links under the names of files to be written."""
+    (tmp_path / "cepheid").mkdir()
+    (tmp_path / "cepheid").chmod(mode)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("CEPHEID_CACHE", str(tmp_path / "kernels"))
+    kernels = tmp_path / "kernels"
+    assert code_cache.helper_directories() == ((tmp_path / "cepheid") if mode == 0o755 else kernels, kernels)

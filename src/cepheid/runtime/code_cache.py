@@ -75,12 +75,16 @@ def kernel_directory() -> Path:
 
 
 def helper_directories() -> tuple[Path, Path]:
-    """The directories of helpers: beside the sources, and with the kernels."""
+    """The directories of helpers: beside the sources, where nobody else can write to it, and with the kernels."""
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     beside = Path(chosen) / "cepheid" if chosen else _PACKAGE / "__pycache__" / "machine_code"
-    with contextlib.suppress(OSError):
+    kernels = kernel_directory()
+    try:
         beside.mkdir(mode=0o755, parents=True, exist_ok=True)
-    return beside, kernel_directory()
+        is_ours = _is_trusted(beside.stat())
+    except OSError:
+        return beside, kernels  # without entries
+    return (beside if is_ours else kernels), kernels
 
 
 @lru_cache(maxsize=16)
