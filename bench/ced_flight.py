@@ -22,7 +22,7 @@ from bench.measure import Outcome, Sample
 from bench.report import Benchmark, Column, Report
 from cepheid.acquire.plans import Plan
 from cepheid.acquire.search import SearchOptions
-from cepheid.api import detection
+from cepheid.detection.api import detection
 from cepheid.detection.program import Program
 from cepheid.detection.run import Running
 from cepheid.io.inputs import DEFAULT_COLUMNS

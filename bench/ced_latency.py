@@ -26,7 +26,7 @@ from cepheid.acquire.cost import MODELS, StreamModel
 from cepheid.acquire.models import Poisson
 from cepheid.acquire.plans import plan_text
 from cepheid.acquire.search import Search, SearchOptions
-from cepheid.api import detection
+from cepheid.detection.api import detection
 from cepheid.detection.flight_server import FlightLog, ServerOptions
 from cepheid.detection.run import Running
 from cepheid.io.growing_log import GrowingLog

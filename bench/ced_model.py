@@ -23,7 +23,7 @@ from cepheid.acquire.cost import CoverageModel, StreamModel
 from cepheid.acquire.models import Poisson
 from cepheid.acquire.search import Search, SearchOptions
 from cepheid.acquire.tree import Kind, Operator, Primitive
-from cepheid.api import detection
+from cepheid.detection.api import detection
 from cepheid.detection.run import Running
 from cepheid.io.inputs import DEFAULT_COLUMNS
 

@@ -24,7 +24,7 @@ from bench.flight_servers import served
 from bench.measure import Outcome, Sample
 from bench.report import Benchmark, Column, Report
 from cepheid.acquire.plans import plan_text
-from cepheid.api import detection
+from cepheid.detection.api import detection
 from cepheid.detection.run import Running
 from cepheid.io.inputs import DEFAULT_COLUMNS
 

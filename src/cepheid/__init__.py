@@ -6,13 +6,13 @@ from cepheid.version import __version__
 
 if TYPE_CHECKING:
     from cepheid import builder as builder
-    from cepheid.api import detect as detect
     from cepheid.api import explain as explain
-    from cepheid.api import explain_detection as explain_detection
     from cepheid.api import match as match
     from cepheid.api import matches as matches
     from cepheid.api import read_output as read_output
     from cepheid.api import statistics as statistics
+    from cepheid.detection.api import detect as detect
+    from cepheid.detection.api import explain_detection as explain_detection
     from cepheid.errors import CepheidError as CepheidError
     from cepheid.errors import CepheidWarning as CepheidWarning
     from cepheid.io.inputs import Input as Input
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from cepheid.streaming.verify import verify as verify
 
 _MODULES = {
-    "cepheid.api": ("detect", "explain", "explain_detection", "match", "matches", "read_output", "statistics"),
+    "cepheid.api": ("explain", "match", "matches", "read_output", "statistics"),
+    "cepheid.detection.api": ("detect", "explain_detection"),
     "cepheid.errors": ("CepheidError", "CepheidWarning"),
     "cepheid.io.inputs": ("Input",),
     "cepheid.lang": ("parse", "to_text"),

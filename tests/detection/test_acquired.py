@@ -12,9 +12,9 @@ from detection.test_flight import TABLES, listed, log_of, served
 from detection.test_saved import NEGATED, expected
 
 import cepheid
-from cepheid.api import detection
 from cepheid.detection.acquired import MARK, AcquiredFiles, Acquiring
 from cepheid.detection.acquisition import Passing
+from cepheid.detection.api import detection
 from cepheid.detection.saved import SavedDetection
 from cepheid.errors import InputProblem, NotAvailable
 from cepheid.io.inputs import DEFAULT_COLUMNS

@@ -12,8 +12,8 @@ from detection.running import COUNTING, KEYED, NAMED, World, drawn_query, drawn_
 import cepheid
 from cepheid.acquire.plans import all_plans, is_naive, naive, plan_text
 from cepheid.acquire.requests import Request
-from cepheid.api import detection
 from cepheid.detection.acquisition import Acquisition
+from cepheid.detection.api import detection
 from cepheid.detection.detector import UNCERTAIN
 from cepheid.detection.replay import replay
 from cepheid.detection.run import Running

@@ -13,7 +13,7 @@ from cepheid.acquire.cost import StreamModel
 from cepheid.acquire.drift import Observed, drifts
 from cepheid.acquire.models import Poisson
 from cepheid.acquire.plans import plan_text
-from cepheid.api import detection
+from cepheid.detection.api import detection
 from cepheid.detection.run import Running
 from cepheid.io.growing_log import GrowingLog
 from cepheid.io.inputs import DEFAULT_COLUMNS

@@ -18,7 +18,7 @@ from pyarrow import flight
 
 import cepheid
 from cepheid.acquire.requests import Request
-from cepheid.api import detection
+from cepheid.detection.api import detection
 from cepheid.detection.flight_server import FlightLog, ServerOptions
 from cepheid.detection.run import Running
 from cepheid.errors import InputProblem

@@ -16,7 +16,7 @@ from detection.running import rows
 
 import cepheid
 from cepheid.acquire.requests import Answer, Request
-from cepheid.api import detection
+from cepheid.detection.api import detection
 from cepheid.detection.kafka_source import KafkaSource, Topic
 from cepheid.detection.run import Running
 from cepheid.errors import InputProblem, SourceUnreachable

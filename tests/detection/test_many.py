@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 import cepheid
 from cepheid.acquire.plans import all_plans, plan_text
-from cepheid.api import detection
 from cepheid.app.cli import app
 from cepheid.detection.acquisition import Acquisition
+from cepheid.detection.api import detection
 from cepheid.detection.replay import replay
 from cepheid.detection.run import Running
 from cepheid.detection.simulation import Network, Simulation

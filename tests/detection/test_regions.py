@@ -11,7 +11,7 @@ from detection.running import rows
 
 import cepheid
 from cepheid.acquire.plans import plan_text
-from cepheid.api import detection
+from cepheid.detection.api import detection
 from cepheid.detection.run import Running
 from cepheid.errors import InputProblem
 from cepheid.io.inputs import DEFAULT_COLUMNS

@@ -16,7 +16,7 @@ from detection.running import rows
 from detection.test_flight import QUERY, TABLES, listed, log_of, served
 
 import cepheid
-from cepheid.api import detection
+from cepheid.detection.api import detection
 from cepheid.detection.detector import UNCERTAIN
 from cepheid.detection.run import Running
 from cepheid.errors import InputProblem

@@ -70,8 +70,8 @@ def detect_command(
     written = cli.named_queries(query_file, None, "ced")
     for text in written.values():
         text.parse()
-    from cepheid.api import detection  # lazily: help and errors in queries do not need pyarrow
     from cepheid.deploy.deployment import QUERY
+    from cepheid.detection.api import detection  # lazily: help and errors in queries do not need pyarrow
     from cepheid.detection.options import length_text
     from cepheid.detection.run import Running
     from cepheid.io.inputs import DEFAULT_COLUMNS

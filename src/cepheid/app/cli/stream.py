@@ -237,8 +237,8 @@ def _acquiring(
     deadline: str | None,
 ) -> Acquiring:
     """The acquisition of a stream over sources. Its files are beside the checkpoint."""
-    from cepheid.api import detection
     from cepheid.detection.acquired import AcquiredFiles, Acquiring
+    from cepheid.detection.api import detection
     from cepheid.streaming.checkpoint import Checkpoint
     from cepheid.streaming.storage import local_directory
 
