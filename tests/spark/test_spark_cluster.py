@@ -90,6 +90,47 @@ def test_batch_on_a_cluster_survives_the_loss_of_an_executor(cluster: Cluster, t
     assert len(wanted) > 1000 and found == wanted
 
 
+CACHED = """
+import os, sys
+import cepheid
+
+master, path, cache, out = sys.argv[1:]
+environment = {"CEPHEID_CACHE": cache, "NUMBA_CACHE_DIR": cache, "TMPDIR": os.path.dirname(out)}
+spark = cepheid.session(master, {f"spark.executorEnv.{name}": value for name, value in environment.items()})
+cepheid.match(sys.stdin.read(), spark.read.parquet(path), partitions=4).write.parquet(out)
+"""
+
+
+@pytest.mark.parametrize("kind", ["a file", "of everybody", "of another user"])
+def test_executors_do_not_need_their_cache_of_machine_code(cluster: Cluster, tmp_path: Path, kind: str) -> None:
+    """They write to no directory that others write to, or that is not theirs, and cache in a private one instead."""
+    if kind == "of another user" and os.getuid() != 0:
+        pytest.skip("only root gives a directory to another user")
+    table = datasets.synthetic(1_000_000, domains=(200,), seed=5).append_column("n", pa.array(range(1_000_000)))
+    source, cache, private = (tmp_path / name for name in ("e.parquet", "cache", "private"))
+    pq.write_table(table, source)
+    private.mkdir()
+    if kind == "a file":
+        cache.write_text("")
+    else:
+        cache.mkdir(mode=0o755)
+        (cache / "cepheid").mkdir(mode=0o755)
+        for directory in (cache, cache / "cepheid"):
+            if kind == "of everybody":
+                directory.chmod(0o777)
+            elif kind == "of another user":
+                os.chown(directory, 54321, 54321)
+    words = [sys.executable, "-c", CACHED, cluster.master, str(source), str(cache), str(private / "out")]
+    job = subprocess.run(words, input=BATCH_QUERY, capture_output=True, text=True, timeout=600)
+    assert job.returncode == 0, job.stderr
+    assert not cache.is_dir() or not list(cache.rglob("*.code"))
+    assert list(private.rglob("*.code")), "the executors compiled, and cached what they compiled"
+    out = private / "out"
+    found = sorted(tuple(row.values()) for row in pq.read_table(out).to_pylist())
+    wanted = sorted(tuple(row.values()) for row in cepheid.match(BATCH_QUERY, table).to_pylist())
+    assert len(wanted) > 100 and found == wanted
+
+
 # --- streaming --------------------------------------------------------------------------------------------------------
 
 
