@@ -35,7 +35,7 @@ class Cluster:
             os.kill(rng.choice(running), signal.SIGKILL)
         return bool(running)
 
-    def kill_an_executor(self, seconds: float = 120) -> int:
+    def kill_an_executor(self, seconds: float = 600) -> int:
         wait_until(lambda: len(self.executors()) == 2, seconds)
         (victim, *_) = self.executors()
         os.kill(victim, signal.SIGKILL)
@@ -101,10 +101,10 @@ def standalone(logs: Path) -> Iterator[Cluster]:
     web = ["--webui-port", "0"]
     name = "org.apache.spark.deploy"
     with spark_process(logs / "master.log", f"{name}.master.Master", *host, "--port", str(port), *web):
-        wait_until(lambda: "I have been elected leader" in (logs / "master.log").read_text(), 120)
+        wait_until(lambda: "I have been elected leader" in (logs / "master.log").read_text(), 600)
         size = ["--cores", "1", "--memory", "2g"]
         worker = [f"{name}.worker.Worker", *host, *web, *size, url]
         with spark_process(logs / "1.log", *worker) as first, spark_process(logs / "2.log", *worker) as second:
             registered = "Successfully registered with master"
-            wait_until(lambda: all(registered in (logs / f"{n}.log").read_text() for n in (1, 2)), 120)
+            wait_until(lambda: all(registered in (logs / f"{n}.log").read_text() for n in (1, 2)), 600)
             yield Cluster(url, (first, second))
