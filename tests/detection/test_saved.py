@@ -3,7 +3,6 @@
 import itertools
 import json
 import random
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pytest
 from detection.running import rows
 from detection.test_flight import QUERY, TABLES, listed, log_of, served
+from ports import free_port
 
 import cepheid
 from cepheid.detection.api import detection
@@ -88,12 +88,6 @@ def test_matches_that_a_gap_could_change_are_marked_or_held(gaps: str, tmp_path:
 
 
 # --- processes that are killed ----------------------------------------------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @pytest.mark.slow

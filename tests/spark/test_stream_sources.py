@@ -15,7 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from detection.test_flight import TABLES
-from detection.test_saved import NEGATED, free_port
+from detection.test_saved import NEGATED
+from ports import free_port
 
 import cepheid
 
