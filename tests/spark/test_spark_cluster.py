@@ -3,6 +3,7 @@ which is killed in the middle. What comes out is what comes out without a cluste
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
