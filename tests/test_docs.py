@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.csv as pacsv
 import pytest
+from sample_events import require_compiled
 
 import cepheid
 from cepheid.lang import DIALECTS, parse, recognise, to_text
@@ -43,6 +44,11 @@ def test_queries_parse_print_and_are_recognised(language: str, query: str) -> No
     parsed = parse(query, language)
     assert recognise(query).name == language
     assert parse(to_text(parsed), language) == parsed
+
+
+@pytest.mark.parametrize(("language", "query"), QUERIES)
+def test_queries_are_compiled(language: str, query: str) -> None:
+    require_compiled(query, language)
 
 
 def test_every_language_has_examples() -> None:

@@ -131,6 +131,12 @@ def test_match_finds_what_the_oracle_finds(case: Case) -> None:
         assert _plain(of_table(found)) == _plain(by_rows(expected))
 
 
+@pytest.mark.parametrize("case", TABULAR, ids=_id)
+def test_a_compiled_evaluator_runs_it(case: Case) -> None:
+    unit, table = case.headers.get("unit"), table_of(rows_of(case))
+    assert "evaluator: reference" not in str(cepheid.explain(case.query, table, time_unit=unit, params=case.params))
+
+
 def _plain(rows: Counter[str]) -> Counter[str]:
     """Whole floats as integers: a column of numbers is of floats if one of them is."""
 

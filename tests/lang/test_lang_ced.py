@@ -7,6 +7,7 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lang_harness import is_query, problem
+from sample_events import require_compiled
 
 from cepheid.errors import CepheidError, PatternProblem
 from cepheid.events import Duration
@@ -106,6 +107,11 @@ SCRIPTS = {
         running(DETECTOR, DETECTED),
     ),
 }
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_queries_of_the_paper_are_compiled(name: str) -> None:
+    require_compiled(SCRIPTS[name][0], "ced")
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

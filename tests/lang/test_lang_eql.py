@@ -7,6 +7,7 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lang_harness import is_query, problem
+from sample_events import require_compiled
 
 from cepheid.errors import CepheidError, PatternProblem
 from cepheid.events import Duration
@@ -102,6 +103,11 @@ QUERIES: dict[str, tuple[str, Query]] = {
         ),
     ),
 }
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_queries_of_the_paper_are_compiled(name: str) -> None:
+    require_compiled(QUERIES[name][0], "eql")
 
 
 @pytest.mark.parametrize("name", QUERIES)

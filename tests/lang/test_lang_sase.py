@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from lang_harness import problem, require_error
+from sample_events import require_compiled
 
 from cepheid.errors import NameProblem, PatternProblem, SyntaxProblem
 from cepheid.events import Duration
@@ -238,6 +239,11 @@ def test_windows(text: str, window: Duration) -> None:
     found = parse(f"EVENT SEQ(A x, B y) WITHIN {text} LIMIT 1")
     assert found.window == window
     assert parse(to_text(found)) == found
+
+
+@pytest.mark.parametrize("text", PRINTED)
+def test_queries_of_the_paper_are_compiled(text: str) -> None:
+    require_compiled(text, "sase")
 
 
 @pytest.mark.parametrize("text", PRINTED)

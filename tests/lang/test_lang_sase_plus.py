@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from lang_harness import problem, require_error
+from sample_events import require_compiled
 
 from cepheid.errors import NameProblem, SyntaxProblem
 from cepheid.events import Duration
@@ -137,6 +138,11 @@ PRINTED = {
 @pytest.mark.parametrize("text", PRINTED)
 def test_queries_of_the_paper(text: str) -> None:
     assert parse(text) == PRINTED[text]
+
+
+@pytest.mark.parametrize("text", PRINTED)
+def test_queries_of_the_paper_are_compiled(text: str) -> None:
+    require_compiled(text, "sase+")
 
 
 @pytest.mark.parametrize("text", PRINTED)

@@ -9,6 +9,7 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lang_harness import is_query, problem
+from sample_events import require_compiled
 
 from cepheid.errors import PatternProblem
 from cepheid.events import Duration
@@ -145,6 +146,11 @@ QUERY_3_READ = query(
 )
 for spelling in ("T25", "T2⁵", "T2^5", "T2{5}", "T2^{5}"):
     QUERIES[f"3 as {spelling}"] = (QUERY_3.format(closure=spelling), QUERY_3_READ)
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_queries_of_the_paper_are_compiled(name: str) -> None:
+    require_compiled(QUERIES[name][0], "zstream")
 
 
 @pytest.mark.parametrize("name", QUERIES)
