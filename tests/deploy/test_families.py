@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -13,10 +15,15 @@ from random_rules import as_if_many, eql_rules, in_order, sase_rules, streams
 
 import cepheid
 from cepheid.deploy.deployment import Deployment, Written, deploy
+from cepheid.deploy.event_tests import EventTest, EventTests
 from cepheid.deploy.families import LONGEST
 from cepheid.engine.prepare import RunOptions
+from cepheid.expr import Attr, Compare, Const
 from cepheid.io import frames
 from cepheid.io.inputs import Columns
+from cepheid.io.rows import TYPE
+from cepheid.kernels.family.event_bits import WORD
+from cepheid.types import BOOLEAN, FLOAT
 
 
 def deployed(queries: dict[str, str], table: pa.Table) -> Deployment:
@@ -54,6 +61,24 @@ def check_families(texts: list[str], table: pa.Table, data: st.DataObject) -> No
     assert {name: in_order(rows) for name, rows in by_query(in_parts).items()} == {
         name: in_order(rows) for name, rows in together.items()
     }
+
+
+FLOATS = st.floats() | st.sampled_from([0.0, -0.0, 1.0, -1.0, 1.5, 5e-324, -5e-324, 1e308, -1e308])
+
+
+@given(st.lists(FLOATS.filter(lambda value: value == value), min_size=1, max_size=30), st.lists(FLOATS))
+def test_the_class_of_a_float_is_found_by_its_highest_bits(constants: list[float], values: list[float]) -> None:
+    tests = EventTests(len(constants) // WORD + 1, {"f": FLOAT}, {})
+    for bit, constant in enumerate(constants):
+        tests.add(bit, EventTest((), (Compare("<", Attr("", "f"), Const(constant), type=BOOLEAN),)))
+    tests.build()
+    values = [*values, *constants, *np.nextafter(constants, 0.0).tolist()]
+    known = sorted({constant + 0.0 for constant in constants})
+    expected = [
+        2 * len(known) + 1 if value != value else 2 * bisect_left(known, value) + (value in known) for value in values
+    ]
+    batch = pa.record_batch({"ts": range(len(values)), TYPE: ["t"] * len(values), "f": values})
+    assert tests.classes(batch).tolist() == expected
 
 
 def test_which_queries_are_families() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -185,16 +185,16 @@ class Written:
         return self.name if parts is None else f"\0{skeleton_of(parts.core).text}"
 
 
-def representatives(queries: Mapping[str, Written]) -> list[Query]:
-    """A query for each set of texts whose cores differ in their literals only. Those that cannot be parsed are left
-    out."""
-    found: dict[str, Query] = {}
+def representatives(queries: Mapping[str, Written]) -> Iterator[Query]:
+    """A query for each set of texts whose cores differ in their literals only, parsed as it is asked for. Those that
+    cannot be parsed are left out."""
+    found: set[str] = set()
     for written in queries.values():
         core = written.core
         if core not in found:
             with suppress(CepheidError):
-                found[core] = written.query
-    return list(found.values())
+                yield written.query
+                found.add(core)
 
 
 class _Member(NamedTuple):

@@ -21,7 +21,7 @@ from cepheid.codegen.typed_columns import from_arrow
 from cepheid.codegen.vector import Evaluation
 from cepheid.expr import FLIPPED, Attr, Compare, Const, Expr, In
 from cepheid.io.rows import TYPE
-from cepheid.kernels.family.event_bits import NO_ROW, WORD, classes_of_floats, classes_of_integers
+from cepheid.kernels.family.event_bits import NO_ROW, WORD, bucket_of, classes_of_floats, classes_of_integers
 from cepheid.physical import mask_test
 from cepheid.runtime.jit import WORTH_COMPILING, machine_code
 from cepheid.runtime.kernel import Array
@@ -31,6 +31,8 @@ _EXACT = 1 << 53
 """Floats are exact integers up to it."""
 _ROWS = 1 << 20
 """About so many words of rows for each attribute: with more, reading them takes longer than the changes."""
+_FEWEST_BUCKETS = 1 << 11
+"""Where there are not more, a table of buckets stays in the first cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,26 @@ class _Classes:
     changes: Array
 
 
+@dataclass(frozen=True, slots=True)
+class _Buckets:
+    """Sorted floats in buckets of their highest bits: `before` has the number of constants before each bucket from
+    `first` on, and before the end of the last one."""
+
+    before: Array
+    first: int
+    shift: int
+
+    @classmethod
+    def of(cls, constants: Array) -> _Buckets:
+        bits: list[int] = constants.view(np.int64).tolist()
+        wanted, shift = max(_FEWEST_BUCKETS, 4 * len(bits)), 1
+        while bucket_of(bits[-1], shift) - bucket_of(bits[0], shift) >= wanted:
+            shift += 1
+        buckets = [bucket_of(each, shift) for each in bits]
+        edges = np.arange(buckets[0], buckets[-1] + 2)
+        return cls(np.searchsorted(np.array(buckets, np.int64), edges).astype(np.int64), buckets[0], shift)
+
+
 @dataclass(slots=True)
 class EventTests:
     """The tests of all bits. `classes` turns a batch into the class of each event for each attribute."""
@@ -91,6 +113,8 @@ class EventTests:
     """Other tests, by their text, with their bits."""
     full: Array = field(init=False)
     constants: dict[str, Array] = field(default_factory=dict)
+    buckets: dict[str, _Buckets] = field(default_factory=dict)
+    """Of the constants that are floats."""
     strings: dict[str, dict[str, int]] = field(default_factory=dict)
     first_class: Array = field(init=False)
     row_of: Array = field(init=False)
@@ -189,8 +213,10 @@ class EventTests:
 
     def _number_classes(self, of: _Numbers) -> _Classes:
         dtype = np.float64 if of.is_float else np.int64
-        constants = np.unique(np.array([value for *_, value in of.comparisons], dtype))
+        constants = np.unique(np.array([value for *_, value in of.comparisons], dtype)) + dtype(0)  # -0.0 is 0.0
         self.constants[of.name] = constants
+        if of.is_float:
+            self.buckets[of.name] = _Buckets.of(constants)
         last = 2 * len(constants)
         ranges: dict[int, tuple[int, int, set[int]]] = {}
         for bit, op, value in of.comparisons:
@@ -345,7 +371,10 @@ class EventTests:
             if known.valid is not None:
                 floats = np.where(known.valid, floats, np.nan)
             find = machine_code(classes_of_floats) if is_long else classes_of_floats
-            find(np.ascontiguousarray(np.broadcast_to(floats, (len(classes),))), constants, null, classes)
+            floats = np.ascontiguousarray(np.broadcast_to(floats, (len(classes),))) + 0.0  # -0.0 is 0.0
+            buckets = self.buckets[of.name]
+            before, first, shift = buckets.before, buckets.first, buckets.shift
+            find(floats, floats.view(np.int64), constants, before, first, shift, null, classes)
             return
         nulls = np.zeros(0, bool) if known.valid is None else ~np.asarray(known.valid)
         integers = np.array(np.broadcast_to(known.values, (len(classes),)), np.int64)

@@ -175,7 +175,7 @@ class FileStream:
             spark = session(master, _SETTINGS)
         # Rows of several queries have the name of theirs, so that they are not lines of the input.
         as_lines = paths.format != "parquet" and output.shape == EVENTS and not is_several
-        examples = representatives(queries) if is_several else [written.query for written in queries.values()]
+        examples = list(representatives(queries)) if is_several else [written.query for written in queries.values()]
         # Queries that are added later may read other columns.
         columns = replace(columns, read=None if is_several else output.names_read(examples))
         opening = partial(_files, examples, inputs, paths, checkpoint, columns, options.time_unit, schema, as_lines)

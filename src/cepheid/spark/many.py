@@ -46,7 +46,7 @@ def run_many(
     """The matches of all queries: a DataFrame for each set of columns, whose first column is the name of the query. The
     DataFrames read the events once: those of several sets share a job, whose output is persisted as long as one of them
     is in use. What the user derives from them stays right, and is computed again."""
-    source = source.for_queries(representatives(queries), options.time_unit)
+    source = source.for_queries(list(representatives(queries)), options.time_unit)
     columns = RowReader(source.schema, source.columns)
     events = StreamSource(columns, source.attributes or {}, source.is_closed, epoch_unit=source.epoch_unit)
     buckets = Tasks(source, partitions).count

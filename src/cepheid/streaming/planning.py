@@ -199,7 +199,7 @@ class _Planning:
     def planned(
         self, queries: Mapping[str, Written]
     ) -> tuple[list[StreamQuery], list[StreamGroup], Mapping[str, CepheidError]]:
-        examples = representatives(queries)
+        examples = tuple(representatives(queries))
         require_used(self.options.run.params, *examples)
         for query in examples if self.source.seen is not None else ():
             known = [*(self.source.seen or ()), *(item.name or "" for item in query.inputs)]

@@ -5,6 +5,9 @@ constant i, 2i lies below it. One search finds the class of a value, and the cla
 attribute that its values pass. The bits of an event are the intersection of the rows of its attributes.
 
 Many constants have many classes, so not each has a row of its own: a class is a row and the bits by which it differs.
+
+The bits of a number that is not negative, read as an integer, have the order of the numbers. So the highest of them are
+a *bucket*, and a table says which constants lie in it: mostly none or one, so that little is left to search.
 """
 
 from __future__ import annotations
@@ -16,14 +19,16 @@ from cepheid.runtime.jit import entry, njit
 WORD = 63
 """The bits of a word: the sign is not used, so that no operation overflows."""
 ALL = (1 << WORD) - 1
+_REST = (1 << 63) - 1
+"""All bits of a number but its sign."""
 NO_ROW = -1
 """The row of a class that passes every test."""
 
 
 @njit
-def _class_of(value: float, constants: np.ndarray) -> int:
-    """The class of a value among sorted constants: 2i between constants i - 1 and i, 2i + 1 if it equals constant i."""
-    low, size = 0, constants.shape[0]
+def _class_of(value: float, constants: np.ndarray, low: int, size: int) -> int:
+    """The class of a value: 2i between constants i - 1 and i, 2i + 1 if it equals constant i. The constants before `low`
+    are less, and those from `low` + `size` on are greater."""
     while size > 0:
         half = (size + 1) >> 1
         if constants[low + half - 1] < value:
@@ -33,15 +38,38 @@ def _class_of(value: float, constants: np.ndarray) -> int:
     return 2 * low + (1 if same else 0)
 
 
+@njit
+def bucket_of(bits: int, shift: int) -> int:
+    """The bucket of the number with these bits. Negative numbers come before others, and greater ones later."""
+    return (bits ^ ((bits >> 63) & _REST)) >> shift
+
+
 @entry
-def classes_of_floats(values: np.ndarray, constants: np.ndarray, null: int, classes: np.ndarray) -> None:
-    """The class of each value; NaN is null."""
+def classes_of_floats(
+    values: np.ndarray,
+    bits: np.ndarray,
+    constants: np.ndarray,
+    before: np.ndarray,
+    first: int,
+    shift: int,
+    null: int,
+    classes: np.ndarray,
+) -> None:
+    """The class of each value; NaN is null. `bits` are those of the values, of which none is -0.0. `before` has for each
+    bucket from `first` on, and for the end of the last one, the number of constants before it."""
+    buckets = before.shape[0] - 1
     for e in range(values.shape[0]):
         value = values[e]
         if value != value:
             classes[e] = null
             continue
-        classes[e] = _class_of(value, constants)
+        bucket = bucket_of(bits[e], shift) - first
+        if bucket < 0:
+            classes[e] = 0
+        elif bucket >= buckets:
+            classes[e] = 2 * constants.shape[0]
+        else:
+            classes[e] = _class_of(value, constants, before[bucket], before[bucket + 1] - before[bucket])
 
 
 @entry
@@ -54,7 +82,7 @@ def classes_of_integers(
             classes[e] = null
             continue
         value = values[e]
-        classes[e] = _class_of(value, constants)
+        classes[e] = _class_of(value, constants, 0, constants.shape[0])
 
 
 @njit
