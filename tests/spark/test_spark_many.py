@@ -73,3 +73,16 @@ def test_no_event_and_queries_that_cannot_run(spark: SparkSession) -> None:
         cepheid.match({"one": QUERIES["low"], "two": "EVENT SEQ(A x, B y) WHERE x.q > 1 WITHIN 5"}, frame)
     with pytest.raises(CepheidError, match="of several queries on Spark"):
         cepheid.match(QUERIES, frame, output="positions")
+
+
+def test_a_query_that_explodes_is_stopped_and_the_others_go_on(spark: SparkSession) -> None:
+    explosive = "PATTERN SEQ(A a, B+ b[]) WHERE skip_till_any_match(a, b[]) { a.v > -1 } WITHIN 99"
+    queries = {**QUERIES, "explosive": explosive, "of_one": explosive + " RETURN count(*) AS n, max(a.v) AS m"}
+    table, options = events(), {"max_matches": "100"}
+    with pytest.warns(cepheid.CepheidWarning, match="`explosive` is stopped"):
+        locally = by_query(cepheid.match(queries, table, options=options))
+    tables = cepheid.match(queries, spark.createDataFrame(table.to_pandas()), options=options)
+    with pytest.warns(cepheid.CepheidWarning, match="the query `explosive`: the query is stopped: .* not complete"):
+        found = by_query([frame.toArrow() for frame in tables])
+    locally.pop("explosive", None), found.pop("explosive", None)
+    assert found == locally and QUERIES.keys() <= found.keys()

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 import pandas as pd
+from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -23,6 +24,7 @@ from cepheid.errors import InputProblem
 from cepheid.runtime.kernel import END_OF_TIME
 from cepheid.spark.bucket_groups import bucket_of, group_numbers
 from cepheid.spark.source import SparkSource
+from cepheid.spark.stops import Stop, Stops, stop_text
 from cepheid.spark.stream_worker import EVENTS, OUTPUT, PACKED, Pack, Unpack, Version
 from cepheid.spark.tasks import Tasks
 from cepheid.spark.worker import settle_memory
@@ -89,11 +91,13 @@ def _found(frame: DataFrame, plan: StreamPlan) -> DataFrame:
         none = [(numbers[bucket], _NO_EVENTS, 0, bytearray(), None) for bucket in sorted(plan.summing)]
         blocks = blocks.unionByName(frame.sparkSession.createDataFrame(none, PACKED))
     grouped = blocks.select("grouped", "kind", "block").repartition(plan.all_buckets, "grouped").groupBy("grouped")
-    return grouped.applyInPandas(_step_once(version), OUTPUT)
+    return grouped.applyInPandas(_step_once(version, Stops.of(frame.sparkSession)), OUTPUT)
 
 
-def _step_once(version: Version) -> Callable[[tuple[Any], pd.DataFrame], pd.DataFrame]:
-    """All events of a bucket become its output."""
+def _step_once(
+    version: Version, stops: Accumulator[tuple[Stop, ...]] | None
+) -> Callable[[tuple[Any], pd.DataFrame], pd.DataFrame]:
+    """All events of a bucket become its output. A query that exceeds a limit is stopped there, and the others go on."""
 
     def step(key: tuple[Any], frame: pd.DataFrame) -> pd.DataFrame:
         context = version.context
@@ -103,8 +107,11 @@ def _step_once(version: Version) -> Callable[[tuple[Any], pd.DataFrame], pd.Data
         schema = context.packed_schema(bucket.number)
         arrived = [read_rows(block, schema) for block in blocks]
         output = bucket.step(arrived, -END_OF_TIME, END_OF_TIME)
-        for names, reason in output.dropped:
-            raise InputProblem(f"the query `{names[0]}`: {reason}", hint="narrow it, or leave it out")
+        if output.dropped:
+            stopped = tuple((tuple(names), reason) for names, reason in output.dropped)
+            if stops is None:
+                raise InputProblem(stop_text(*stopped[0]), hint="narrow it, or leave it out")
+            stops.add(stopped)
         settle_memory()
         return pd.DataFrame(output_rows(output), columns=["kind", "query", "number", "block"])
 

@@ -27,8 +27,8 @@ NO_ROW = -1
 
 @njit
 def _class_of(value: float, constants: np.ndarray, low: int, size: int) -> int:
-    """The class of a value: 2i between constants i - 1 and i, 2i + 1 if it equals constant i. The constants before `low`
-    are less, and those from `low` + `size` on are greater."""
+    """The class of a value: 2i between constants i - 1 and i, 2i + 1 if it equals constant i. The constants before
+    `low` are less, and those from `low` + `size` on are greater."""
     while size > 0:
         half = (size + 1) >> 1
         if constants[low + half - 1] < value:
@@ -55,8 +55,8 @@ def classes_of_floats(
     null: int,
     classes: np.ndarray,
 ) -> None:
-    """The class of each value; NaN is null. `bits` are those of the values, of which none is -0.0. `before` has for each
-    bucket from `first` on, and for the end of the last one, the number of constants before it."""
+    """The class of each value; NaN is null. `bits` are those of the values, of which none is -0.0. `before` has for
+    each bucket from `first` on, and for the end of the last one, the number of constants before it."""
     buckets = before.shape[0] - 1
     for e in range(values.shape[0]):
         value = values[e]
