@@ -63,6 +63,8 @@ class Buffer:
     """Whether records have a start of their own; that of an event without duration is its time."""
     kept: str | None = "limit"
     """How long a record may be joined with later ones; None: without limit."""
+    in_negation: bool = False
+    """Whether it has the records of what must not occur, which are joined in idle rounds too."""
     has_several: bool = False
     """Whether several joins read the records of a join."""
     is_shared: bool = field(init=False)
@@ -343,12 +345,29 @@ class Buffers:
         while l0_base < l0_next and l0_time[l0_base & (l0_time.shape[0] - 1)] < eat:
             l0_base += 1
         """
+        self._drop(w, [(buffer, "limit") for buffer in buffers if buffer.kept is not None], moment, windows)
+
+    def expire_joined(self, w: Writer, buffers: Iterable[Buffer]) -> None:
+        """Drop what has left the window of the operator that joins it, which may be shorter than that of the match.
+        Earlier it must not go: the join may still have to combine it with events before `now_measure`, those of idle
+        rounds and of this one.
+
+        if final >= 0:
+            eat = now_measure - integers[1]
+            while x0_base < x0_next and x0_low[x0_base & (x0_start.shape[0] - 1)] < eat:
+                x0_base += 1
+        """
+        short = [(buffer, buffer.kept) for buffer in buffers if buffer.kept not in (None, "limit")]
+        self._drop(w, [(buffer, kept) for buffer, kept in short if buffer.in_negation], "now_measure")
+        if joined := [(buffer, kept) for buffer, kept in short if not buffer.in_negation]:
+            with w.block("if final >= 0:"):
+                self._drop(w, joined, "now_measure")
+
+    def _drop(self, w: Writer, buffers: Iterable[tuple[Buffer, str | None]], moment: str, windows: int = 1) -> None:
         known = None
-        for buffer in buffers:
-            if buffer.kept is None:
-                continue
-            if buffer.kept != known:
-                known = buffer.kept
+        for buffer, kept in buffers:
+            if kept != known:
+                known = kept
                 w(f"eat = {moment} - {known if windows == 1 else f'{windows} * {known}'}  # the earliest allowed time")
             start = self.first_measure(buffer, buffer.index(buffer.base))
             w(f"while {buffer.base} < {buffer.following} and {start} < eat:", f"    {buffer.base} += 1")

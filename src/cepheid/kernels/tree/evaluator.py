@@ -11,7 +11,8 @@ NSEQ  narrows the search of a SEQ: what is on the left must not end before the l
 KSEQ  narrows it too: between left and right there must be enough members of the closure
 
 Equalities are looked up in chains of equal keys. Groups of closures, and absences that cannot be pushed down, are
-resolved for complete records (`top`), and so are the matches that must wait for their window to pass.
+resolved for complete records (`top`), and so are the matches that must wait for their window to pass. A record that an
+operator with a window of its own joins is dropped by this window too, but only after a round that has run its join.
 """
 
 from __future__ import annotations
@@ -148,6 +149,7 @@ class _Generator:
                 for buffers in (common, *own.values()):
                     with w.part():
                         self.buffers.expire(w, buffers, "now_measure", self._windows)
+                        self.buffers.expire_joined(w, buffers)
         w("if problem != 0:", "    break")
 
     def _only_in(self, branch: Branch, buffer: Buffer) -> bool:

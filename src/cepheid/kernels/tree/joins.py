@@ -74,6 +74,9 @@ class Branch:
         negations = [Negation(a, self._negated(a)) for a in on_top]
         self.always = len(self.operators)
         """How many operators make what must not occur: they run in every round."""
+        for join in self.operators:
+            for side in (join.left, join.right):
+                side.in_negation = True
         root = self._build(core, joinable, is_root=True, emits=not needs_top)
         alone = (*joinable, *self.at_root) if isinstance(core, tp.LeafBuffer) else ()
         self.leaf = root if isinstance(core, tp.LeafBuffer) and not needs_top else None
