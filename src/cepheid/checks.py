@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from cepheid import expr as ex
 from cepheid import pattern as pt
@@ -202,19 +203,54 @@ def _check_negation(pattern: Pattern, query: Query, parent: Pattern | None) -> N
             raise PatternProblem(
                 "everything here is negated", span=pattern.span, expected="at least one event that does occur"
             )
-        at_edge = any(absent) if isinstance(pattern, pt.Conj) else absent[0] or absent[-1]
-        if at_edge and window is None and not all(absent):
-            where = "leading" if absent[0] else "trailing"
-            if isinstance(pattern, pt.Conj):
-                where = "conjoined"
-            first = next(item for item, is_absent in zip(pattern.items, absent, strict=True) if is_absent)
+        first = None if window is not None or all(absent) else _first_at_an_edge(pattern)
+        if first is not None:
+            where, neighbour = first.where, None if first.neighbour is None else first.neighbour.item.var
+            reason = f"`{neighbour}` may be empty, and then nothing bounds the negation: " if neighbour else ""
             raise PatternProblem(
                 f"a {where} negation without a window never ends",
-                span=first.span or pattern.span,
+                span=first.negation.span or pattern.span,
                 expected="a window" if of_operator else "a WITHIN clause",
-                hint="write how long the event must stay away, e.g. "
+                hint=f"{reason}write how long the event must stay away, e.g. "
                 + ("`; 10)`" if of_operator else "`WITHIN 1 hour`"),
             )
+
+
+@dataclass(frozen=True, slots=True)
+class _Unbounded:
+    """A negation that no event needs to bound on one side."""
+
+    where: str
+    negation: Pattern
+    neighbour: pt.Kleene | None
+    """The closure on that side, if there is one, which may be empty."""
+
+
+def _first_at_an_edge(pattern: pt.Seq | pt.Conj) -> _Unbounded | None:
+    if isinstance(pattern, pt.Conj):
+        return next((_Unbounded("conjoined", item, None) for item in pattern.items if _is_absent(item)), None)
+    for where, items in (("leading", pattern.items), ("trailing", pattern.items[::-1])):
+        neighbour = None
+        for item in items:
+            if _is_absent(item):
+                return _Unbounded(where, item, neighbour)
+            if not _may_be_empty(item):
+                break
+            neighbour = next((part for part in walk(item) if isinstance(part, pt.Kleene)), None)
+    return None
+
+
+def _may_be_empty(pattern: Pattern) -> bool:
+    """Whether a match may bind no event of the pattern."""
+    match pattern:
+        case pt.Kleene():
+            return pattern.low == 0
+        case pt.Disj():
+            return any(map(_may_be_empty, pattern.items))
+        case pt.Seq() | pt.Conj():
+            return all(map(_may_be_empty, pattern.items))
+        case _:
+            return isinstance(pattern, pt.Neg)
 
 
 def _check_closures(pattern: Pattern, in_conjunction: bool) -> None:

@@ -108,8 +108,10 @@ CASES: list[tuple[QueryBuilder, str]] = [
         sase_plus()
         .seq(event("A", "a").star(), ~any_of("B", "C", variable="b"), event("D").times(3), event("E", "e").times(2, 4))
         .select(Strategy.STRICT)
+        .within(10, "secs")
         .returns(count()),
-        "PATTERN SEQ(A* a[], ~(ANY(B, C) b), D{3}, E{2,4} e[]) WHERE strict_contiguity { } RETURN count(*)",
+        "PATTERN SEQ(A* a[], ~(ANY(B, C) b), D{3}, E{2,4} e[]) WHERE strict_contiguity { } WITHIN 10 secs"
+        " RETURN count(*)",
     ),
     (
         zstream()
