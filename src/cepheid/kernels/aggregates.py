@@ -66,12 +66,15 @@ class Accumulator:
 
 
 def _added(old: Old, x: Term) -> str:
-    """`summed(old, x)`, which does not overflow, or `old + x` for floats."""
+    """`summed(old, x)`, which does not overflow, or for floats `old + (x + 0.0)`, which is never -0.0 (`_NO_SUM`)."""
     before = old("sum")
     if x.kind in _EXACT:
         return f"(summed({before}, {x.source}) if {x.is_known} else {before})"
-    known = is_null(before, x.kind), is_null(x.source, x.kind)
-    return f"({x.source} if {known[0]} else {before} if {known[1]} else {before} + {x.source})"
+    return f"({before} + ({x.source} + 0.0) if {x.is_known} else {before})"
+
+
+def _first_added(x: Term) -> str:
+    return f"({x.source}{'' if x.kind in _EXACT else ' + 0.0'} if {x.is_known} else {_NO_SUM[x.kind]})"
 
 
 def _leaves(before: str, x: Term) -> str:
@@ -117,7 +120,8 @@ def _first(old: Old, x: Term) -> str:
     return f"({x.source} if {is_first} else {before})"
 
 
-_ZERO = dict.fromkeys(_EXACT, "0")
+_NO_SUM = {**dict.fromkeys(_EXACT, "0"), Kind.FLOAT: "-0.0"}
+"""The sum of no values. A sum of floats begins with 0.0, so it is never -0.0, and NaN is a sum that is undefined."""
 _NONE = dict.fromkeys(Kind, "0")
 _GREATEST = {Kind.INT: f"{HIGHEST}", Kind.UNSIGNED: "-1"}
 _LEAST = {Kind.INT: f"{LOWEST}", Kind.UNSIGNED: "0"}
@@ -126,7 +130,7 @@ ACCUMULATORS: Mapping[str, Accumulator] = {
     "beyond": Accumulator(
         lambda old, x: _beyond(old("sum"), old("beyond"), x), lambda x: _beyond("0", "0", x), Kind.INT, _NONE
     ),
-    "sum": Accumulator(_added, _or(_ZERO), nothing=_ZERO),
+    "sum": Accumulator(_added, _first_added, nothing=_NO_SUM),
     "least": Accumulator(_extreme("least", "<"), _or(_GREATEST), nothing=_GREATEST, compares=True),
     "most": Accumulator(_extreme("most", ">"), _or(_LEAST), nothing=_LEAST, compares=True),
     "early": Accumulator(_first),
@@ -188,7 +192,7 @@ class AggregateCode:
 
 def _sum(attribute: Type, *parts: str) -> Term:
     if kind_of(attribute) not in _EXACT:
-        return Term(parts[0], Kind.FLOAT)
+        return Term(f"float_sum({parts[0]})", Kind.FLOAT)
     beyond, total, count = parts
     result = UNKNOWN if attribute.family is Family.UNSIGNED else attribute
     return Term(total, Kind.INT, None, result, f"({count} > 0 and {beyond} == 0)")
@@ -206,7 +210,9 @@ def _average(attribute: Type, *parts: str) -> Term:
 
 
 AGGREGATE_CODE: Mapping[str, AggregateCode] = {
-    "sum": AggregateCode(("beyond", "sum", "count"), ("sum",), _sum, (Merge.ADD,)),
+    "sum": AggregateCode(
+        ("beyond", "sum", "count"), ("sum",), _sum, (Merge.ADD,), lambda _, total: total if total == total else None
+    ),
     "avg": AggregateCode(
         ("beyond", "sum", "count"),
         ("sum", "count"),

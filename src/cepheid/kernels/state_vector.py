@@ -106,8 +106,10 @@ class StateVector:
         return "float64" if kind is Kind.FLOAT else "int64"
 
     def as_held(self, value: Value, source: str) -> str:
-        """A value as one of the integers of a table: `float_key(x)`."""
-        return {"float64": f"float_key({source})", "uint64": f"np.int64({source})"}.get(self.dtype(value), source)
+        """A value as one of the integers of a table: `float_key(x)`. Equal attributes have equal ones, so that runs can
+        be equal; of a running sum, all bits count (`ACCUMULATORS`)."""
+        to_integer = "float_word" if value.what in ACCUMULATORS else "float_key"
+        return {"float64": f"{to_integer}({source})", "uint64": f"np.int64({source})"}.get(self.dtype(value), source)
 
     def as_read(self, value: Value, held: str) -> str:
         """A value that is held as an integer: `as_float(run[r + SUM0_1])`."""

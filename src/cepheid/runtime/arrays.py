@@ -205,8 +205,14 @@ def float_key(value: float) -> int:
 
 
 @njit
+def float_word(value: float) -> int:
+    """A float as an integer of the same bits, -0.0 too."""
+    return np.float64(value).view(np.int64)  # type: ignore[return-value]
+
+
+@njit
 def as_float(key: int) -> float:
-    """The float that `float_key` made a key of."""
+    """The float that `float_key` or `float_word` made an integer of."""
     return np.int64(key).view(np.float64)
 
 

@@ -123,6 +123,12 @@ def divided(left: float, right: float) -> float:
 
 
 @njit
+def float_sum(total: float) -> float:
+    """A running sum of floats as a value: null over no values, where it is -0.0."""
+    return np.nan if total == 0.0 and math.copysign(1.0, total) < 0.0 else total
+
+
+@njit
 def rounded_float(value: float, digits: int) -> float:
     """The value rounded to so many digits after the point, halves away from zero (see `values.rounded`)."""
     factor = 10.0 ** abs(digits)

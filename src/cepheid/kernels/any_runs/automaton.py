@@ -101,7 +101,7 @@ class WordVector(StateVector):
     def word(self, value: Value, edge: Edge, old: Source) -> str:
         """The word of a value after an edge. Of the sum of an attribute when the closure takes the event:
 
-        float_key((column0[e] if as_float(groups[at + 8]) != as_float(groups[at + 8]) else ...))
+        float_word((as_float(groups[at + 8]) + (column0[e] + 0.0) if column0[e] == column0[e] else ...))
         """
         match value.what:
             case "key":

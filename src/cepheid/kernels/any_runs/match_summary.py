@@ -20,10 +20,19 @@ import numpy as np
 from cepheid.events import START
 from cepheid.expr import AGGREGATES, Aggregate, Expr, ResultType
 from cepheid.kernels.aggregates import AGGREGATE_CODE, Merge
+from cepheid.kernels.any_runs.amounts import (
+    FITS_WHOLE,
+    Infinite,
+    exact_total,
+    is_known,
+    largest_finite,
+    ranked,
+    to_float,
+)
 from cepheid.kernels.any_runs.compact_store import BEFORE, LEFT, LOWEST, NODE_VALUES, RIGHT, STEP, TIME, is_alive
 from cepheid.pattern import Column
 from cepheid.physical import Kind, Plan
-from cepheid.runtime.arrays import EMPTY, NULL_CODE, grown
+from cepheid.runtime.arrays import EMPTY, grown
 from cepheid.runtime.jit import entry, jit_enabled, machine_code, njit
 from cepheid.values import decimal_of
 
@@ -31,9 +40,8 @@ Array = np.ndarray
 
 WORTH_COMPILING = 20_000
 """The number of nodes to visit from which machine code pays. Roots with different windows visit a node anew."""
-_FITS_WHOLE = 4e18
 _FITS_REAL = 4e15
-"""What an integer, or a float that holds integers exactly, has room for."""
+"""What a float that holds integers exactly has room for."""
 _MANY = 1e300
 NO_ORDER = np.zeros(0, np.int64)
 
@@ -344,21 +352,21 @@ class _Weights:
             words = np.ascontiguousarray(table[:, NODE_VALUES + quantity.column])
             values = words.view(_HELD_AS.get(quantity.kind, np.int64))
             is_null = None if quantity.null is None else table[:, NODE_VALUES + quantity.null] != 0
-            there[:, at] = _is_known(words, quantity.kind) if is_null is None else ~is_null
+            there[:, at] = is_known(words, quantity.kind) if is_null is None else ~is_null
             known = np.where(there[:, at], values, 0)
             if quantity in compared:
-                orderable = _ranked(known, ranks) if quantity.kind is Kind.CODE else known
+                orderable = ranked(known, ranks) if quantity.kind is Kind.CODE else known
                 _, first, places[:, at] = np.unique(orderable, return_index=True, return_inverse=True)
                 # Of a null, which counts as 0 here, the word would be that of no value.
                 ordered.append(np.ascontiguousarray(known).view(np.int64)[first])
             else:
                 ordered.append(NO_ORDER)
             if exact and quantity.kind is Kind.FLOAT:
-                amounts[:, at] = [Fraction(value) if math.isfinite(value) else value for value in known.tolist()]
+                amounts[:, at] = [Fraction(v) if math.isfinite(v) else Infinite(v) for v in known.tolist()]
             elif quantity.kind is not Kind.CODE:
-                largest = max(largest, _largest(known))
+                largest = max(largest, largest_finite(known))
                 amounts[:, at] = known
-        fits = math.inf if exact else (_FITS_WHOLE if whole else _FITS_REAL) / largest
+        fits = math.inf if exact else (FITS_WHOLE if whole else _FITS_REAL) / largest
         weighed = _Weighed(
             np.array([quantity.component for quantity in quantities], np.int64),
             np.ascontiguousarray(table[:, summary.begins]),
@@ -396,17 +404,17 @@ class _Weights:
         start, end = int(found.times[:, 0].min()), int(found.times[:, 1].max())
         totals.start = start if totals.matches == 0 else min(totals.start, start)
         totals.end = end if totals.matches == 0 else max(totals.end, end)
-        totals.matches += _sum(found.counts)
+        totals.matches += exact_total(found.counts)
         for at, quantity in enumerate(self.quantities):
             known = np.asarray(found.known[:, at] != 0, bool)
             if not known.any():
                 continue
-            totals.known[at] += _sum(found.known[:, at])
+            totals.known[at] += exact_total(found.known[:, at])
             amounts = found.sums[known, at]
             if quantity.kind is Kind.FLOAT:
-                totals.sums[at] = reduce(operator.add, map(float, amounts.tolist()), totals.sums[at])
+                totals.sums[at] = reduce(operator.add, map(to_float, amounts.tolist()), totals.sums[at])
             else:
-                totals.sums[at] += _sum(amounts)
+                totals.sums[at] += exact_total(amounts)
             if self.ordered[at] is NO_ORDER:
                 continue
             ranks = int(found.extremes[known, 2 * at].min()), int(found.extremes[known, 2 * at + 1].max())
@@ -418,31 +426,8 @@ class _Weights:
     def _order(self, quantity: Quantity) -> Callable[[int], Any]:
         """What the words of a quantity are compared by."""
         if quantity.kind is Kind.CODE:
-            return lambda word: int(_ranked(np.array([word]), self.ranks)[0])
+            return lambda word: int(ranked(np.array([word]), self.ranks)[0])
         return lambda word: _from_word(word, quantity.kind)
-
-
-def _sum(numbers: Array) -> int:
-    """The exact sum of integers."""
-    if numbers.dtype == object or float(np.abs(numbers.astype(np.float64)).sum()) > _FITS_WHOLE:
-        return int(sum(numbers.tolist()))
-    return int(numbers.sum())
-
-
-def _is_known(words: Array, kind: Kind) -> Array:
-    if kind is Kind.FLOAT:
-        return ~np.isnan(words.view(np.float64))
-    return np.asarray(words != NULL_CODE) if kind in (Kind.CODE, Kind.BOOL) else np.ones(len(words), np.bool_)
-
-
-def _ranked(codes: Array, ranks: Array) -> Array:
-    """The rank of each string in the order of strings; a boolean's code is its own."""
-    return ranks[codes] if len(ranks) > int(codes.max(initial=0)) else codes
-
-
-def _largest(amounts: Array) -> float:
-    finite = np.abs(np.asarray(amounts, np.float64))
-    return float(np.max(finite, initial=1.0, where=np.isfinite(finite)))
 
 
 @entry

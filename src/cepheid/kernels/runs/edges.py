@@ -310,7 +310,7 @@ class RunEdges(ABC):
     # --- how runs are stored ------------------------------------------------------------------------------------------
 
     def store(self, w: Writer, run: Run, value: Value) -> None:
-        """Put a new value into a run: `run[q + SUM0_1] = float_key(new_sum0_1)`."""
+        """Put a new value into a run: `run[q + SUM0_1] = float_word(new_sum0_1)`."""
         w(f"{run.cell(field(value))} = {self.run.as_held(value, of_new(value))}")
 
     def origin(self, at: int) -> tuple[str, str]:

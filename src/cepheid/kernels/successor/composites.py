@@ -126,9 +126,9 @@ class Values:
         return bool(lacking) and (not types or not set(lacking).isdisjoint(types))
 
     def as_held(self, field: Field, source: str) -> str:
-        """A value as one of the integers of a record: `float_key(x)`."""
+        """A value as one of the integers of a record: `float_word(x)`."""
         is_float = isinstance(field, Value) and self.kind(field) is Kind.FLOAT
-        return f"float_key({source})" if is_float else source
+        return f"float_word({source})" if is_float else source
 
     def as_read(self, field: Field, held: str) -> str:
         """A value that is held as an integer: `as_float(w1[i1 + SUM0_1])`."""

@@ -382,9 +382,9 @@ class Top:
     def _aggregate(self, w: Writer, node: Aggregate) -> Term:
         """The value of an aggregate over a filled group, first member first:
 
-        f0_sum = np.nan
+        f0_sum = -0.0
         for q in range(s1 - 1, -1, -1):
-            f0_sum = (B_c0[...] if f0_sum != f0_sum else f0_sum if ... else f0_sum + B_c0[...])
+            f0_sum = (f0_sum + (B_c0[...] + 0.0) if B_c0[...] == B_c0[...] else f0_sum)
         """
         b, n, leaf = self.buffers, self._n(node.var), self.buffers.leaves[node.var]
         if node.name is None:
