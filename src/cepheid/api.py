@@ -339,7 +339,7 @@ def explain(
         planned = _deployed(query, events, dialect, columns, run_options)
         if planned is None:
             raise InputProblem("the iterator of events is empty, so the columns are unknown", expected="one batch")
-        written = (Written(str(name), text, dialect) for name, text in query.items())
+        written = [Written(str(name), text, dialect) for name, text in query.items()]
         return explain_deployment(planned[0], written, format)
     level = level or ("query" if events is None else "plan")
     if level not in LEVELS:

@@ -196,6 +196,11 @@ def listing(names: Iterable[str], limit: int = 12) -> str:
     return shown + (f" and {len(ordered) - limit} more" if len(ordered) > limit else "") if shown else "none"
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def shown(text: str, limit: int = 40) -> str:
     """A printable excerpt of user text for a message."""
     plain = text[: limit + 1]

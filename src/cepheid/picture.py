@@ -6,6 +6,7 @@ from __future__ import annotations
 import html
 import re
 import textwrap
+import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -43,9 +44,27 @@ def plain(label: str) -> str:
     return "".join(c if c.isprintable() else " " for c in label)
 
 
+def columns_of(label: str) -> int:
+    """The columns of a monospaced font that a label takes: Chinese characters and emoji take two, accents none."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in label)
+
+
 def wrapped(label: str, width: int) -> list[str]:
-    """The label in lines of at most `width` characters."""
-    return textwrap.wrap(plain(label), max(width, 8), break_on_hyphens=False) or [""]
+    """The label in lines of at most `width` columns."""
+    return _wrapped(plain(label), max(width, 8)) or [""]
+
+
+_FILLER = "\0"
+
+
+def _wrapped(label: str, width: int, indent: str = "", *, drop_whitespace: bool = True) -> list[str]:
+    """A wide character is wrapped as two, the second of which is a filler. A break between them needs a column more."""
+    filled = "".join(c + _FILLER if columns_of(c) == 2 else c for c in label)
+    width -= filled != label
+    lines = textwrap.wrap(
+        filled, width, subsequent_indent=indent, drop_whitespace=drop_whitespace, break_on_hyphens=False
+    )
+    return [line.replace(_FILLER, "") for line in lines]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +120,7 @@ def _fitting(x: float) -> int:
 
 def _box(x: float, y: float, lines: list[str]) -> _Drawing:
     height = _LINE * len(lines) + _PAD
-    width = max(map(len, lines)) * _CHARACTER + 2 * _PAD
+    width = max(map(columns_of, lines)) * _CHARACTER + 2 * _PAD
     frame = f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height}" rx="4" fill="{_PAPER}" stroke="{_INK}"/>'
     texts = (_text(x + _PAD, y + _LINE * (number + 1) - 2, line) for number, line in enumerate(lines))
     return _Drawing((frame, *texts), height)
@@ -114,9 +133,7 @@ def _text_box(text: str) -> _Drawing:
 def _folded(line: str) -> list[str]:
     """A line of the query, with its indentation; its later lines are indented further."""
     width = _fitting(0)
-    if len(line) <= width:
-        return [line]
-    return textwrap.wrap(plain(line), width, subsequent_indent="    ", drop_whitespace=False, break_on_hyphens=False)
+    return [line] if columns_of(line) <= width else _wrapped(plain(line), width, "    ", drop_whitespace=False)
 
 
 def _heading(title: str) -> _Drawing:
@@ -133,12 +150,11 @@ def _tree(node: Node) -> _Drawing:
         box = _box(x, y, wrapped(node.label, _fitting(x)))
         elements.extend(box.elements)
         below, stem = y + box.height + _GAP, x + _INDENT / 2
+        start: float = y + box.height
         for child in node.children:
             bend = below + (_LINE + _PAD) / 2
-            elements.append(
-                f'<path d="M{stem:g} {y + box.height} V{bend:g} H{x + _INDENT}" fill="none" stroke="{_INK}"/>'
-            )
-            below = place(child, depth + 1, below)
+            elements.append(f'<path d="M{stem:g} {start:g} V{bend:g} H{x + _INDENT}" fill="none" stroke="{_INK}"/>')
+            below, start = place(child, depth + 1, below), bend
         return below
 
     height = place(node, 0, 0)
@@ -199,7 +215,12 @@ def _state(x: int, y: int, name: str, *, is_final: bool) -> Iterator[str]:
 
 
 def _shortened(name: str) -> str:
-    """The name of a state in six characters. States of a closure differ in the index, which is not cut off."""
+    """The name of a state in six columns. States of a closure differ in the index, which is not cut off."""
+    if columns_of(name) <= 6:
+        return name
     index = re.search(r"\[\w\]$", name)
     end = index.group() if index else ""
-    return name if len(name) <= 6 else f"{name[: 5 - len(end)]}…{end}"
+    start = name[: 5 - len(end)]
+    while columns_of(start) > 5 - len(end):
+        start = start[:-1]
+    return f"{start}…{end}"

@@ -6,6 +6,7 @@ import pickle
 import re
 from collections.abc import Iterator
 from itertools import combinations
+from unicodedata import east_asian_width
 from xml.etree import ElementTree
 
 import pyarrow as pa
@@ -40,7 +41,7 @@ def labels(svg: str) -> Iterator[tuple[float, float, float, float, str]]:
         across, down = (float(number) for number in re.findall(r"[\d.]+", group.get("transform", "")))
         for label in group.iter(f"{SVG}text"):
             text, x, y = label.text or "", float(label.get("x", "")), float(label.get("y", ""))
-            width = 7.3 * len(text)
+            width = 7.3 * sum(2 if east_asian_width(c) in "WF" else 1 for c in text)
             left = across + (x - width / 2 if label.get("text-anchor") == "middle" else x)
             yield left, left + width, down + y - 11, down + y + 4, text
 
@@ -98,6 +99,21 @@ def test_hostile_labels_stay_text_and_are_wrapped() -> None:
         assert "<script" not in rendered and "\x1b" not in rendered
     tags = {element.tag.removeprefix(SVG) for element in ElementTree.fromstring(render_svg(EVIL)).iter()}
     assert tags == {"svg", "defs", "marker", "path", "rect", "g", "text", "circle"}
+
+
+def test_wide_characters_stay_in_their_frames() -> None:
+    text = "ログインに失敗しました" * 12
+    automaton = Automaton(("失敗した[1]", "F"), (Edge("begin", "失敗した[1]", "F", "失敗" * 100),))
+    svg = render_svg(Explanation(Node(text, (Node("x" + text),)), (("automaton", automaton),), text))
+    assert "失…[1]" in assert_readable(svg)
+    frames = [float(frame.get("width", "")) for frame in ElementTree.fromstring(svg).iterfind(f"{SVG}g/{SVG}rect")]
+    assert len(frames) == 3 and all(1000 < width <= 1168 for width in frames)
+
+
+def test_lines_of_a_tree_do_not_lie_over_one_another() -> None:
+    svg = render_svg(Explanation(Node("a", tuple(Node(c) for c in "bcd"))))
+    stems = [tuple(map(float, found)) for found in re.findall(r"M14 ([\d.]+) V([\d.]+)", svg)]
+    assert len(stems) == 3 and [start for start, _ in stems[1:]] == [end for _, end in stems[:-1]]
 
 
 def test_graphviz_labels_are_wrapped() -> None:

@@ -161,5 +161,9 @@ def test_the_plan_for_a_cluster_is_shown(tmp_path: Path) -> None:
     assert len(table) == 40
     picture = CliRunner().invoke(cli.app, [*arguments, "--format", "svg", "--placement", "round-robin"])
     assert picture.output.startswith("<svg") and "round-robin" in picture.output
+    assert "-- two" in picture.output and "WITHIN 9 units" in picture.output  # with the texts of the queries
+    (folder / "equal.sase").write_text("EVENT SEQ(A x, B y) WITHIN 9 units")
+    again = " ".join(CliRunner().invoke(cli.app, arguments).output.split())
+    assert "of equal: " in again and "for equal, other" in again and "of other: " not in again
     refused = CliRunner().invoke(cli.app, [a for a in arguments if a != "--plan-only"])
     assert refused.exit_code != 0 and "--plan-only --nodes N" in refused.output

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cepheid.errors import listing, shown
+from cepheid.errors import counted, listing, shown
 from cepheid.events import MICROSECONDS
 from cepheid.explanation import role_text
 from cepheid.io.rejects import Reject, reject_hint
@@ -73,7 +73,7 @@ def progress(what: str, total: int | None = None, unit: str = "events") -> Itera
         elapsed = bar.tasks[0].elapsed or 0.0
         of = "" if total is None else f" of {total:,}"
         speed = f", {done / elapsed:,.0f} {unit}/s" if elapsed else ""
-        found = f", {count(matches, 'match', 'matches')}" if matches else ""
+        found = f", {counted(matches, 'match', 'matches')}" if matches else ""
         bar.update(task, completed=done, description=f"{done:,}{of} {unit}{found}{speed}")
 
     waiting.start()
@@ -95,12 +95,12 @@ def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) ->
     from cepheid.io.times import time_hint
 
     prepared, time_column = run.prepared, run.source.columns.time
-    events, found = run.source.count or 0, count(matches, "match", "matches")
+    events, found = run.source.count or 0, counted(matches, "match", "matches")
     if rejects:
-        rows = count(events + rejects, "row")
-        yield f"{rows} read = {count(events, 'event')} + {count(rejects, 'reject')}, {found}"
+        rows = counted(events + rejects, "row")
+        yield f"{rows} read = {counted(events, 'event')} + {counted(rejects, 'reject')}, {found}"
     else:
-        yield f"{count(events, 'event')} read, {found}, 0 rejects"
+        yield f"{counted(events, 'event')} read, {found}, 0 rejects"
     if not events and not rejects:
         yield f"there is no row of events in {listing(run.inputs)}"
     if rejects_at is not None and rejects:
@@ -109,7 +109,7 @@ def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) ->
     yield from dict.fromkeys(help for reason in reasons if (help := reject_hint(reason, in_python=False)) is not None)
     if run.unread:
         names = listing(shown(file.name) for file in run.unread)
-        yield f"{count(len(run.unread), 'file')} of unknown format not read: {names}"
+        yield f"{counted(len(run.unread), 'file')} of unknown format not read: {names}"
     used = sorted({str(d) for d in durations(prepared.written) if d.unit in MICROSECONDS})
     clock = prepared.clock
     if not events and rejects and (wrong := _unrecognised_time(run)):
@@ -156,10 +156,6 @@ def evaluator_line(plan: Plan) -> str:
     return f"evaluated by the reference evaluator, which is slow{why}"
 
 
-def count(number: int, one: str, many: str | None = None) -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
-
-
 def reject_lines(rejects: Sequence[Reject], is_all: bool = False) -> Iterator[str]:
     """The first rejects, for a terminal. With `is_all`, none of them is written anywhere."""
     for reject in rejects[:FIRST_FEW]:
@@ -198,7 +194,7 @@ def _cell(value: object) -> str:
         return " ".join(f"{name}={_cell(item)}" for name, item in value.items())
     if isinstance(value, list):
         return (
-            count(len(value), "event")
+            counted(len(value), "event")
             if value and isinstance(value[0], dict)
             else json.dumps(value, ensure_ascii=False, default=str)
         )

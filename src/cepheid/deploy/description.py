@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 
 from cepheid import expr as ex
 from cepheid.deploy.deployment import Deployment, FamilyGroup, Operator, United, Written
+from cepheid.errors import counted
 from cepheid.explanation import Explained, rendered
 from cepheid.optimize.unions import shared_joins
 from cepheid.picture import Explanation, Node
@@ -15,12 +16,17 @@ from cepheid.tree_plan import LeafBuffer, tree_nodes, tree_text
 _MOST_NAMES, _MOST_TEXTS, _MOST_UNIONS = 8, 20, 6
 
 
-def explain_deployment(deployment: Deployment, queries: Iterable[Written], format: str = "text") -> Explained:
+def explain_deployment(deployment: Deployment, queries: Collection[Written], format: str = "text") -> Explained:
     """The description of a deployment, as text or picture. A picture shows the text of the first queries."""
+    return rendered(Explanation(describe(deployment), text=first_texts(queries)), format)
+
+
+def first_texts(queries: Collection[Written]) -> str:
+    """The text of the first queries, and the number of the others."""
     texts = [f"-- {query.name}\n{query.text.strip()}" for query in islice(queries, _MOST_TEXTS)]
-    if len(deployment.names) > _MOST_TEXTS:
-        texts.append(f"-- and {len(deployment.names) - _MOST_TEXTS} more")
-    return rendered(Explanation(describe(deployment), text="\n\n".join(texts)), format)
+    if len(queries) > _MOST_TEXTS:
+        texts.append(f"-- and {len(queries) - _MOST_TEXTS} more")
+    return "\n\n".join(texts)
 
 
 def describe(deployment: Deployment) -> Node:
@@ -32,7 +38,9 @@ def describe(deployment: Deployment) -> Node:
     others = deployment.unions[_MOST_UNIONS:]
     if others:
         queries_of_others = sum(len(operator.names) for union in others for operator in union.operators)
-        nodes.append(Node(f"{len(others)} more plans like these, for the trees of {queries_of_others} queries"))
+        nodes.append(
+            Node(f"{counted(len(others), 'more plan')} like these, for the trees of {queries_of_others} queries")
+        )
     shared = [operator for operator in single if len(operator.names) > 1]
     if shared:
         nodes.append(Node("equal queries, evaluated once", tuple(map(_operator_node, shared))))
@@ -40,25 +48,26 @@ def describe(deployment: Deployment) -> Node:
     if deployment.refused:
         refused = (Node(f"{name}: {str(error).splitlines()[0]}") for name, error in deployment.refused.items())
         nodes.append(Node(f"refused: {len(deployment.refused)}", tuple(refused)))
-    return Node(f"deployment: {queries} queries, {operators} operators, one pass over the input", tuple(nodes))
+    label = f"deployment: {counted(queries, 'query', 'queries')}, {counted(operators, 'operator')}"
+    return Node(f"{label}, one pass over the input", tuple(nodes))
 
 
 def _group_node(group: FamilyGroup) -> Node:
     tests = group.families.tests
     key = "no key" if group.families.key is None else f"key {group.families.key}"
     one_table = [
-        *(f"{name}: {len(tests.constants[name])} constants, one search" for name in tests.numbers),
+        *(f"{name}: {counted(len(tests.constants[name]), 'constant')}, one search" for name in tests.numbers),
         *(
-            f"{'event type' if of.is_type else name}: {len(tests.strings[name])} values"
+            f"{'event type' if of.is_type else name}: {counted(len(tests.strings[name]), 'value')}"
             for name, of in tests.texts.items()
         ),
-        *([f"{len(tests.conditions)} other conditions, each computed once"] if tests.conditions else []),
+        *([f"{counted(len(tests.conditions), 'other condition')}, each computed once"] if tests.conditions else []),
     ]
-    families = [Node(f"{shape.text}: {rules} rules, one operator") for shape, rules in group.shapes]
+    families = [Node(f"{shape.text}: {counted(rules, 'rule')}, one operator") for shape, rules in group.shapes]
     rules = sum(count for _, count in group.shapes)
-    shapes = "1 shape" if len(group.shapes) == 1 else f"{len(group.shapes)} shapes"
+    members = f"{counted(rules, 'rule')} in {counted(len(group.shapes), 'shape')}"
     return Node(
-        f"families with {key}: {rules} rules in {shapes}, equal beginnings shared",
+        f"families with {key}: {members}, equal beginnings shared",
         (Node("tests on one event, one table", tuple(map(Node, one_table))), *families),
     )
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from cepheid.deploy.deployment import Deployment, Written
+from cepheid.deploy.deployment import Deployment, Written, content_name
+from cepheid.deploy.description import first_texts
 from cepheid.deploy.operator_graph import OperatorTree, PlacedOperator, operator_tree
 from cepheid.deploy.placement import Placed, Placement, placement
 from cepheid.engine.prepare import Prepared, RunOptions, prepare
+from cepheid.errors import counted
 from cepheid.explanation import Explained, rendered
 from cepheid.io.source import SourceDescription
 from cepheid.optimize.core_cost import CompiledModel
@@ -46,32 +48,39 @@ def placing(
         if group.families.key is not None:
             spread |= dict.fromkeys(names, (group.families.key,))
         else:
-            trees += [_tree(name, prepare(queries[name].query, source, options), is_rewritten) for name in names]
+            own = {name: prepare(queries[name].query, source, options) for name in names}
+            equal: dict[str, list[str]] = {}
+            for name, prepared in own.items():
+                equal.setdefault(content_name(prepared), []).append(name)
+            for same in equal.values():
+                trees += _trees(same, own[same[0]], is_rewritten)
     for operator in deployment.operators:
         by_key = keyed(operator.prepared.plan)
         if by_key is not None:
             spread |= dict.fromkeys(operator.names, by_key.attributes)
         else:
-            trees += [_tree(name, operator.prepared, is_rewritten) for name in operator.names]
+            trees += _trees(operator.names, operator.prepared, is_rewritten)
     return Placing(placement(trees, nodes, strategy), spread)
 
 
-def _tree(name: str, prepared: Prepared, is_rewritten: bool) -> OperatorTree:
-    """The core operators of a query; a query of another language is one operator."""
+def _trees(names: Sequence[str], prepared: Prepared, is_rewritten: bool) -> list[OperatorTree]:
+    """The core operators of equal queries; a query of another language is one operator, and equal ones are the same."""
     plan = prepared.plan
     if plan.core is not None:
         model = CompiledModel(prepared.stats, plan.has_durations)
-        return operator_tree(name, plan.core, model, is_rewritten=is_rewritten)
+        return [operator_tree(name, plan.core, model, is_rewritten=is_rewritten) for name in names]
     cost = EVENT if math.isnan(plan.expected) else plan.expected
-    return OperatorTree(name, (PlacedOperator(f"{plan.evaluator} of {name}", (), cost, 0.0),))
+    whole = PlacedOperator(f"{plan.evaluator} of {names[0]}", (), cost, 0.0)
+    return [OperatorTree(name, (whole,)) for name in names]
 
 
 # --- EXPLAIN ----------------------------------------------------------------------------------------------------------
 
 
-def explain_placing(found: Placing, format: str = "text") -> Explained:
-    """The nodes as a table and what runs on them, as text; in other formats the picture alone."""
-    described = rendered(Explanation(describe(found)), format)
+def explain_placing(found: Placing, queries: Collection[Written], format: str = "text") -> Explained:
+    """The nodes as a table and what runs on them, as text; in other formats a picture, with the text of the first
+    queries."""
+    described = rendered(Explanation(describe(found), text=first_texts(queries)), format)
     return (
         Explained.of(f"{table(found.placement)}\n{described}", described.description) if format == "text" else described
     )
@@ -105,10 +114,9 @@ def describe(found: Placing) -> Node:
     placed = found.placement
     queries = {name for one in placed.operators for name in one.queries}
     shared = sum(len(one.queries) > 1 for one in placed.operators)
-    label = (
-        f"placement on {placed.nodes} nodes, {placed.strategy}: {len(placed.operators)} operators of {len(queries)} "
-    )
-    label += f"queries, {shared} of them shared"
+    label = f"placement on {counted(placed.nodes, 'node')}, {placed.strategy}: "
+    label += f"{counted(len(placed.operators), 'operator')} of {counted(len(queries), 'query', 'queries')}"
+    label += f", {shared} of them shared"
     if placed.operators:
         label += f"; the busiest node supports {placed.capacity:,.0f} events/s"
     nodes = [_node(placed, node) for node in range(placed.nodes)]

@@ -10,7 +10,7 @@ import typer
 
 from cepheid.app import report
 from cepheid.app.cli import options as cli
-from cepheid.errors import CepheidError, InputProblem, shown
+from cepheid.errors import CepheidError, InputProblem, counted, shown
 
 if TYPE_CHECKING:
     from cepheid.engine.prepare import RunOptions
@@ -46,7 +46,7 @@ def batch_run_command(
             tally[_run_case(case, out_dir, columns, options, backend)] += 1
             progress(number + 1, 0)
     report.note(
-        f"{report.count(len(cases), 'case')}: {tally['done']} with matches written, "
+        f"{counted(len(cases), 'case')}: {tally['done']} with matches written, "
         f"{tally['refused']} with an error message, {tally['failed']} failed inside Cepheid; in {out_dir}"
     )
     if tally["failed"]:

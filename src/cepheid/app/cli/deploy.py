@@ -14,7 +14,7 @@ from cepheid.app import report
 from cepheid.app.cli import options as cli
 from cepheid.app.cli.deployed import VERBS, Following, change_command, refuse
 from cepheid.app.cli.stream import Signals, quiet, run_stream
-from cepheid.errors import Explosion, InputProblem, listing, shown
+from cepheid.errors import Explosion, InputProblem, counted, listing, shown
 
 if TYPE_CHECKING:
     from cepheid.deploy.outputs import ShapeTable
@@ -146,7 +146,7 @@ def deploy_command(
         report.note(f"refused: {name}\n{error}", "yellow")
     if nodes is not None:
         placed = placing(deployment, queries, source, options, nodes, placement)
-        typer.echo(explain_placing(placed, format), nl=False)
+        typer.echo(explain_placing(placed, queries.values(), format), nl=False)
         return
     if plan_only:
         typer.echo(explain_deployment(deployment, queries.values(), format), nl=False)
@@ -173,8 +173,8 @@ def deploy_command(
             matches = _write(file, file_format, tables)
     counts = f"{len(refused)} refused" + (f", {len(stopped)} stopped" if stopped else "")
     report.note(
-        f"{report.count(len(queries) - len(deployment.refused), 'query', 'queries')}, {counts}: "
-        f"{report.count(matches, 'row')} from {report.count(source.count or 0, 'event')}, "
+        f"{counted(len(queries) - len(deployment.refused), 'query', 'queries')}, {counts}: "
+        f"{counted(matches, 'row')} from {counted(source.count or 0, 'event')}, "
         f"{source.rejected} rejected"
     )
     if refused or stopped:

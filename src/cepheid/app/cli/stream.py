@@ -19,7 +19,7 @@ from rich.console import Console
 from cepheid.app import report
 from cepheid.app.cli import options as cli
 from cepheid.engine.query_text import QueryText
-from cepheid.errors import CepheidError, InputProblem, shown
+from cepheid.errors import CepheidError, InputProblem, counted, shown
 
 if TYPE_CHECKING:
     from cepheid.detection.acquired import Acquiring
@@ -331,7 +331,7 @@ def run_stream(
         rejects = list(_rejected(inputs, columns))
         what = "nothing was read or written"
         if rejects:
-            what = f"{report.count(len(rejects), 'row')} would be rejected, and nothing was written"
+            what = f"{counted(len(rejects), 'row')} would be rejected, and nothing was written"
         names = " or ".join(f"`{name}`" for name in _without_events(inputs, columns))
         report.say(console, f"there is no event in {names} yet: {what}")
         for line in report.reject_lines(rejects, is_all=True):
@@ -459,18 +459,18 @@ def _summary(running: RunningStream, paths: Any) -> list[str]:
     if running.at_end is not None:
         lines += [f"{name}: {count} more at the end of the input" for name, count in _counted(running.at_end)]
     rows = f"{totals.used:,} used, {totals.rejects:,} rejected, {totals.late:,} late"
-    lines.append(f"{report.count(totals.batches, 'batch', 'batches')}; {report.count(totals.read, 'row')} read: {rows}")
+    lines.append(f"{counted(totals.batches, 'batch', 'batches')}; {counted(totals.read, 'row')} read: {rows}")
     lines += [f"{name}: the plan of a bucket changed {switch}" for name, switch in totals.switches]
     lines += totals.dropped
     if totals.late:
         lines.append(f"late events: {paths.late}")
     if totals.rejects:
-        lines.append(f"{report.count(totals.rejects, 'row')} rejected: {paths.rejects}")
+        lines.append(f"{counted(totals.rejects, 'row')} rejected: {paths.rejects}")
     return lines
 
 
 def _counted(matches: Mapping[str, int]) -> list[tuple[str, str]]:
     """The matches of each query, or of all if there are many."""
     if len(matches) > _MOST_NAMED:
-        matches = {report.count(len(matches), "query", "queries"): sum(matches.values())}
-    return [(name, report.count(number, "match", "matches")) for name, number in matches.items()]
+        matches = {counted(len(matches), "query", "queries"): sum(matches.values())}
+    return [(name, counted(number, "match", "matches")) for name, number in matches.items()]
