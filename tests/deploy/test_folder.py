@@ -52,6 +52,53 @@ def test_each_query_of_a_folder_runs(folder: Path, events: str) -> None:
     assert "4 queries, 0 refused" in summary
 
 
+ROWS = """\
+{"type": "A", "ts": "2024-03-01 08:00:00", "k": 1, "v": 1, "note": {"x": [1, 2]}}
+{"ts": "2024-03-01T08:00:05", "type": "A", "k": 2, "v": 1.50}
+{"type": "B", "ts": "2024-03-01 08:00:10", "k": 1, "v": 3, "extra": null}
+{"type": "B", "ts": "2024-03-01 08:00:20.5", "k": 2, "v": 2e1}
+{"type": "B", "ts": "2024-03-01 08:01:00", "k": 1, "v": 7}
+"""
+SHOWN = {
+    "pair": "EVENT SEQ(A a, B b) WHERE [k] WITHIN 5 hours",
+    "high": "EVENT SEQ(A a, B b) WHERE [k] AND a.k > 1 WITHIN 5 hours",
+    "first": "EVENT SEQ(A a, B b) WHERE [k] WITHIN 5 hours LIMIT 2",
+    "closure": "PATTERN SEQ(A a, B+ b[]) WHERE skip_till_next_match(a, b[]) { [k] } WITHIN 5 hours",
+    "returned": "EVENT SEQ(A a, B b) WHERE [k] WITHIN 5 hours RETURN a, b.ts AS t, b.v - a.v AS more",
+    "count": "EVENT SEQ(A a, B b) WHERE [k] WITHIN 5 hours RETURN count(*) AS n, sum(b.v) AS v",
+    "tree": "PATTERN (A x & B y); B z WITHIN 5 hours",
+    "other_tree": "PATTERN (A x & B y); B z WHERE x.k = z.k WITHIN 5 hours",
+    "derived": "EVENT SEQ(pair p, B b) WITHIN 5 hours",
+}
+
+
+@pytest.mark.parametrize("format", ["jsonl", "csv"])
+def test_matches_are_written_as_run_writes_them(tmp_path: Path, format: str) -> None:
+    """The rows of a small text file are shown unchanged."""
+    folder, events, one, all = (
+        tmp_path / name for name in ("queries", "events.jsonl", f"one.{format}", f"all.{format}")
+    )
+    folder.mkdir()
+    events.write_text(ROWS)
+    by_columns = [["pair", "high", "first", "closure"], ["returned"], ["count"], ["tree", "other_tree"]]
+    for names in by_columns if format == "csv" else [list(SHOWN)]:
+        for file in folder.iterdir():
+            file.unlink()
+        for name in names:
+            (folder / f"{name}.txt").write_text(SHOWN[name])
+        command = ["deploy", str(folder), "--input", str(events), "--output", str(all)]
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0 and ", 0 refused" in result.stderr, result.output
+        written = all.read_text().splitlines()[format == "csv" :]
+        for name in names:
+            text = f"pair: {SHOWN['pair']}\n\n{name}: {SHOWN[name]}" if name == "derived" else SHOWN[name]
+            alone = CliRunner().invoke(app, ["run", text, "--input", str(events), "--output", str(one)])
+            assert alone.exit_code == 0, alone.output
+            start, cut = (f"{name},", "") if format == "csv" else (f'{{"query": "{name}", ', "{")
+            own = [cut + line.removeprefix(start) for line in written if line.startswith(start)]
+            assert own == one.read_text().splitlines()[format == "csv" :] != []
+
+
 @pytest.mark.parametrize(
     ("files", "refused"),
     [

@@ -41,7 +41,7 @@ from cepheid.events import Clock
 from cepheid.expr import Aggregate, Attr, Compare, Const, Expr, OccursWithin, Whole
 from cepheid.io.event_columns import readable_schema
 from cepheid.io.rows import ROW
-from cepheid.io.source import SourceDescription
+from cepheid.io.source import SourceDescription, TableSource
 from cepheid.kernels.family.event_bits import WORD
 from cepheid.lang import AUTO, parse, to_text
 from cepheid.limits import LIMITS, NO_LIMITS, Limits
@@ -394,8 +394,8 @@ class _Planner:
             return "an evaluator or an option is forced"
         if self.source.attributes is None:
             require_settled_classes(query, "a bounded input (a table, a file)")
-        if ROW in self.source.schema.names:
-            return "the events were read row by row"
+        if ROW in self.source.schema.names and not isinstance(self.source, TableSource):
+            return "the events of the stream are read row by row"
         bound, schema, clock = bound_query(query, self.source, options)
         if bound.inputs:
             return "it uses other queries"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cepheid.deploy.deployment import QUERY, Output
 from cepheid.engine import oracle
@@ -14,7 +16,7 @@ from cepheid.engine.first_matches import FirstMatches
 from cepheid.engine.gather import Gatherer
 from cepheid.engine.positions import MatchPositions, position_columns
 from cepheid.engine.prepare import Prepared
-from cepheid.engine.run import gatherer_for, objects_of
+from cepheid.engine.run import gatherer_for, objects_of, require_rows_shown, times_as_written
 from cepheid.engine.shapes import (
     EVENTS,
     FLAT,
@@ -30,9 +32,10 @@ from cepheid.engine.shapes import (
 from cepheid.engine.stepping import Stepper
 from cepheid.engine.summary import Summary, merged_row, part_of, sums_up
 from cepheid.errors import Explosion, listing
-from cepheid.io.rows import TYPE, Rows
+from cepheid.io.json_text import joined, json_texts, member
+from cepheid.io.rows import ROW, TYPE, Rows
 from cepheid.io.sinks import Objects
-from cepheid.io.source import columns_read
+from cepheid.io.source import Source, columns_read
 from cepheid.runtime.kernel import Array, Positions
 
 
@@ -86,6 +89,10 @@ class OutputRun:
     steps: Mapping[str, str]
     """The variable of the query for each one of the operator."""
     schema: pa.Schema
+    is_text: bool = False
+    """Whether matches are JSON texts, which show the rows of a text file unchanged."""
+    texts: Mapping[int, Any] = field(default_factory=dict)
+    """The times of derived events, as the rows of the input write them."""
     first: FirstMatches | None = None
     """The first matches, if the queries have a LIMIT."""
     summary: Summary | None = None
@@ -94,25 +101,30 @@ class OutputRun:
     batches: list[pa.RecordBatch] = field(default_factory=list)
 
     @classmethod
-    def of(cls, output: Output, operator: Prepared, shape: str) -> OutputRun:
+    def of(cls, output: Output, operator: Prepared, shape: str, texts_of: Source | None = None) -> OutputRun:
+        """`texts_of` is a source that was read row by row, for texts that show its rows unchanged."""
         prepared = for_shape(output.prepared, shape)
         steps = dict(zip(operator.variables, prepared.variables, strict=True))
+        is_text = texts_of is not None
         if prepared.query.summarizes:
             summary = None if sums_up(prepared) else Summary.of(prepared.query)
-            schema = oracle.match_batch(prepared, []).schema
+            schema = oracle.match_batch(prepared, [], is_text).schema
             read = [] if summary is None else columns_read(summary.attributes, prepared.input.schema)
-            return cls(output, prepared, None, None, read, steps, _with_query(schema), summary=summary)
+            return cls(output, prepared, None, None, read, steps, _with_query(schema), is_text, summary=summary)
+        if texts_of is not None:
+            require_rows_shown(prepared)
+            ids = () if prepared.match_ids is None else prepared.match_ids.columns
+            retained = list(dict.fromkeys([ROW, *oracle.derived_columns(prepared), *ids]))
+            schema = oracle.match_batch(prepared, [], True).schema
+            of_times = times_as_written(prepared, texts_of)
+            first = _first(prepared, operator, steps)
+            return cls(output, prepared, None, None, retained, steps, _with_query(schema), True, of_times, first)
         gatherer = gatherer_for(prepared, False, shape == LONG and prepared.graph is None)
         retained = [name for name in gatherer.needed() if name != TYPE]
         layout = _layout(gatherer.schema, objects_of(prepared).types, shape)
         schema = gatherer.schema if layout is None else layout.schema
-        limit = prepared.query.limit
-        first = None
-        if limit is not None:
-            assert operator.kernel is not None
-            own = tuple(steps[step] for step in operator.kernel.steps)
-            first = FirstMatches.of(limit, own, prepared.binding)
-        return cls(output, prepared, gatherer, layout, retained, steps, _with_query(schema), first)
+        first = _first(prepared, operator, steps)
+        return cls(output, prepared, gatherer, layout, retained, steps, _with_query(schema), first=first)
 
     @property
     def objects(self) -> Objects:
@@ -140,17 +152,20 @@ class OutputRun:
             self.summary.add(matches, rows, self.prepared.input.schema)
         elif self.gatherer is not None and len(matches.start):
             self._emit(self.gatherer.table(matches, rows), queries)
+        elif self.is_text and len(matches.start):
+            found = oracle.matches_at(self.prepared, [matches], rows)
+            self._emit(oracle.match_batch(self.prepared, found, True, self.texts, rows), queries)
 
     def finish(self, rows: Rows, stepper: Stepper) -> None:
         """Shows what the end of the input decides: the first matches of LIMIT, and summaries."""
         if self.first is not None:
             positions, start, end = self.first.positions()
             self.show(MatchPositions(position_columns(positions, self.prepared.binding), start, end), rows)
-        elif self.gatherer is None:
+        elif self.prepared.query.summarizes:
             prepared = replace(self.prepared, kernel=stepper.compiled)
             summary = self.summary or Summary.of(prepared.query)
             row = merged_row(prepared, [part_of(prepared, stepper, summary)])
-            self._emit(oracle.match_batch(self.prepared, [row][: self.prepared.query.limit]), None)
+            self._emit(oracle.match_batch(self.prepared, [row][: self.prepared.query.limit], self.is_text), None)
 
     def _emit(self, table: pa.RecordBatch, queries: pa.Array | None) -> None:
         count = table.num_rows
@@ -164,7 +179,10 @@ class OutputRun:
         self.matches += count
         for name in self.output.names if queries is None else ("",):
             each = pa.array([name] * len(numbers), pa.string()) if queries is None else queries.take(pa.array(numbers))
-            self.batches.append(pa.RecordBatch.from_arrays([each, *table.columns], schema=self.schema))
+            columns = table.columns
+            if self.is_text:
+                columns = [*columns[:-1], _with_name(each, columns[-1])]
+            self.batches.append(pa.RecordBatch.from_arrays([each, *columns], schema=self.schema))
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +200,19 @@ def _layout(schema: pa.Schema, variables: Mapping[str, Sequence[str]], shape: st
     if shape == EVENTS:
         return None
     return FlatColumns(flat_columns(schema, variables)) if shape == FLAT else LongLayout.of(schema, variables)
+
+
+def _first(prepared: Prepared, operator: Prepared, steps: Mapping[str, str]) -> FirstMatches | None:
+    if prepared.query.limit is None:
+        return None
+    assert operator.kernel is not None
+    return FirstMatches.of(prepared.query.limit, tuple(steps[step] for step in operator.kernel.steps), prepared.binding)
+
+
+def _with_name(names: pa.Array, lines: pa.Array) -> pa.Array:
+    """JSON objects with the name of their query as the first member."""
+    first = joined(["{", member(QUERY, json_texts(names)), ", "])
+    return pc.binary_join_element_wise(first, pc.utf8_slice_codeunits(lines, 1), "")
 
 
 def _with_query(schema: pa.Schema) -> pa.Schema:

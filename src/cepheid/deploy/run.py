@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from cepheid.deploy.deployment import Deployment, FamilyGroup, Operator, United
+from cepheid.deploy.deployment import Deployment, FamilyGroup, Operator, Output, United
 from cepheid.deploy.family_run import MOST, FamilyRun, RuleMatches
 from cepheid.deploy.outputs import OutputRun, ShapeTable, tables
 from cepheid.deploy.union_matches import of_members
@@ -19,12 +20,13 @@ from cepheid.engine.consumption import require_whole
 from cepheid.engine.derivation import GraphRun, Wiring
 from cepheid.engine.passing import Found, Operating, Progress, one_pass
 from cepheid.engine.positions import MatchPositions, intervals
+from cepheid.engine.prepare import Prepared
 from cepheid.engine.run import read_by_plan
 from cepheid.engine.shapes import EVENTS
 from cepheid.engine.stepping import PIECE, Stepper
 from cepheid.errors import Explosion, NotAvailable, TooMuchMemory
 from cepheid.io.event_columns import for_kernel
-from cepheid.io.rows import TIME, RecentRows, Rows
+from cepheid.io.rows import ROW, TIME, RecentRows, Rows
 from cepheid.io.source import Source, columns_read
 from cepheid.limits import NO_LIMITS, Limits
 from cepheid.optimize.adapt import horizon
@@ -32,6 +34,7 @@ from cepheid.runtime.kernel import END_OF_TIME, Positions
 
 OnStop = Callable[[Sequence[str], Explosion], None]
 """Called with the names of queries that are stopped, and the reason."""
+_Showing = Callable[[Output, Prepared], OutputRun]
 _SHOWN_AT_ONCE = 1 << 12
 _ROWS_WAITED_FOR = 1 << 19
 """The rows that are retained at most because a match among them is not shown yet."""
@@ -42,22 +45,25 @@ def run(
     source: Source,
     *,
     shape: str = EVENTS,
+    as_text: bool = False,
     progress: Progress = ignore,
     on_switch: OnSwitch = ignore,
     on_stop: OnStop = ignore,
     limits: Limits = NO_LIMITS,
 ) -> list[ShapeTable]:
     """The matches of all queries, in a table for each set of output columns, in the order of the queries. Those of one
-    query are in order of detection.
+    query are in order of detection. With `as_text` they are prepared for text output, which shows the events of a text
+    file unchanged.
 
     A query that exceeds a limit is stopped: `on_stop` is called with the names of the queries that it answers and the
     reason, its state is released, and the others go on. It is an error if no other query is left."""
     stopping = _Stopping(deployment, on_stop)
+    of = partial(OutputRun.of, shape=shape, texts_of=source if as_text and ROW in source.schema.names else None)
     running: list[OperatorRun | GroupRun | UnionRun] = [
-        OperatorRun.start(operator, source, shape, on_switch, stopping) for operator in deployment.single_operators
+        OperatorRun.start(operator, source, of, on_switch, stopping) for operator in deployment.single_operators
     ]
-    running += [UnionRun.start(union, source, shape, stopping) for union in deployment.unions]
-    running += [GroupRun.start(group, source, shape, stopping) for group in deployment.groups]
+    running += [UnionRun.start(union, source, of, stopping) for union in deployment.unions]
+    running += [GroupRun.start(group, source, of, stopping) for group in deployment.groups]
     rows = source.rows(list(dict.fromkeys(name for one in running for name in one.shown_input)))
     operators: Sequence[Operating[Found]] = running
 
@@ -111,8 +117,8 @@ class GroupRun:
     """The rules that were stopped."""
 
     @classmethod
-    def start(cls, group: FamilyGroup, source: Source, shape: str, stopping: _Stopping) -> GroupRun:
-        shown = [OutputRun.of(output, output.prepared, shape) for output in group.outputs]
+    def start(cls, group: FamilyGroup, source: Source, of: _Showing, stopping: _Stopping) -> GroupRun:
+        shown = [of(output, output.prepared) for output in group.outputs]
         read = columns_read(group.families.read, source.schema)
         names = [pa.array(output.names, pa.string()) for output in group.outputs]
         columns = list(dict.fromkeys([*read, *(name for one in shown for name in one.retained)]))
@@ -201,7 +207,7 @@ class OperatorRun:
 
     @classmethod
     def start(
-        cls, operator: Operator, source: Source, shape: str, on_switch: OnSwitch, stopping: _Stopping
+        cls, operator: Operator, source: Source, of: _Showing, on_switch: OnSwitch, stopping: _Stopping
     ) -> OperatorRun:
         prepared = operator.prepared
         if prepared.kernel is None:
@@ -209,7 +215,7 @@ class OperatorRun:
                 "the reference evaluator runs one query at a time", hint="run the query alone, or drop `evaluator`"
             )
         require_whole(prepared, "beside other queries")
-        shown = [OutputRun.of(output, prepared, shape) for output in operator.outputs]
+        shown = [of(output, prepared) for output in operator.outputs]
         retained = list(dict.fromkeys(name for one in shown for name in one.retained))
         names = read_by_plan(prepared, source.schema if prepared.graph is None else prepared.graph.reading.shape.schema)
         every = list(dict.fromkeys([*names, *retained]))
@@ -356,10 +362,10 @@ class UnionRun:
     """Whether each operator runs by itself."""
 
     @classmethod
-    def start(cls, union: United, source: Source, shape: str, stopping: _Stopping) -> UnionRun:
+    def start(cls, union: United, source: Source, of: _Showing, stopping: _Stopping) -> UnionRun:
         kernel = union.prepared.kernel
         assert kernel is not None
-        members = [OperatorRun.start(operator, source, shape, ignore, stopping) for operator in union.operators]
+        members = [OperatorRun.start(operator, source, of, ignore, stopping) for operator in union.operators]
         return cls(union, Stepper.start(kernel, source.count), members, read_by_plan(union.prepared, source.schema))
 
     @property

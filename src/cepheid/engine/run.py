@@ -75,14 +75,26 @@ def run(
     the counters."""
     running = _Run(prepared, composed(prepared, source), progress, on_switch, on_empty)
     built = _builds_rows(prepared)
-    if built and shows_failures(prepared.plan):
-        raise NotAvailable(
-            "failed detections of events that are not columns", hint="read the events from a table, Parquet or Arrow"
-        )
     if built:
+        require_rows_shown(prepared)
         return Result(output_schema(prepared, as_text), running.built_rows(as_text), objects_of(prepared))
     gatherer = gatherer_for(prepared, as_text, numbered and prepared.graph is None)
     return Result(gatherer.schema, running.gathered(gatherer), objects_of(prepared))
+
+
+def require_rows_shown(prepared: Prepared) -> None:
+    """Refuses what rows cannot show."""
+    if shows_failures(prepared.plan):
+        raise NotAvailable(
+            "failed detections of events that are not columns", hint="read the events from a table, Parquet or Arrow"
+        )
+
+
+def times_as_written(prepared: Prepared, source: Source) -> Mapping[int, object]:
+    """The times of derived events as the rows of the input write them."""
+    if ROW not in source.schema.names or not prepared.input.derived or not prepared.clock.is_timestamp:
+        return oracle.NO_TEXTS
+    return oracle.time_texts(prepared, source.batches([ROW]))
 
 
 def partial_summary(prepared: Prepared, source: Source, owns: Callable[[Array], Array] | None = None) -> PartialSummary:
@@ -361,15 +373,8 @@ class _Run:
         yield oracle.match_batch(prepared, matches, as_text, self._texts(), rows)
 
     def _texts(self) -> Mapping[int, object]:
-        """The times of derived events as the rows of the input write them."""
-        if (
-            ROW not in self.source.schema.names
-            or not self.prepared.input.derived
-            or not self.prepared.clock.is_timestamp
-            or not isinstance(self.source, ComposedSource)
-        ):
-            return oracle.NO_TEXTS
-        return oracle.time_texts(self.prepared, self.source.source.batches([ROW]))
+        is_composed = isinstance(self.source, ComposedSource)
+        return times_as_written(self.prepared, self.source.source) if is_composed else oracle.NO_TEXTS
 
     def summary(self, kernel: Kernel, owns: Callable[[Array], Array] | None = None) -> PartialSummary:
         """Aggregates over all matches, from their positions; or over those that the task `owns`, by their start."""

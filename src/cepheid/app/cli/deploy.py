@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cepheid.deploy.outputs import ShapeTable
 
 _LINES = "jsonl"
+_TEXTS = (_LINES, "csv")
 
 
 @cli.with_shared_options
@@ -96,6 +97,7 @@ def deploy_command(
     from cepheid.deploy.run import run
     from cepheid.deploy.unions import with_unions
     from cepheid.engine.event_types import settled
+    from cepheid.engine.shapes import EVENTS
     from cepheid.io.inputs import Input
     from cepheid.io.merged import open_inputs, without_rows
     from cepheid.io.sinks import output_format, replacing
@@ -138,7 +140,9 @@ def deploy_command(
     if output != cli.STANDARD:
         require_distinct(output, inputs)
     with report.progress("reading"):
-        source = without_rows(open_inputs(inputs, settled(events.columns, representatives(queries)), options.time_unit))
+        source = open_inputs(inputs, settled(events.columns, representatives(queries)), options.time_unit)
+        as_text = file_format in _TEXTS and output_shape == EVENTS
+        source = source if as_text else without_rows(source)
     queries, more = linked(queries, list(source.attributes or ()))
     deployment = with_unions(deploy(queries, source, options), source, options)
     refused |= more | dict(deployment.refused)
@@ -159,7 +163,9 @@ def deploy_command(
 
     with report.progress("matching", source.count) as progress:
         known = Limits.of(options.options)
-        tables = run(deployment, source, shape=output_shape, progress=progress, on_stop=stop, limits=known)
+        tables = run(
+            deployment, source, shape=output_shape, as_text=as_text, progress=progress, on_stop=stop, limits=known
+        )
     if file_format != _LINES and len(tables) > 1:
         raise InputProblem(
             f"the queries have {len(tables)} sets of output columns, and a {file_format} file has one",
