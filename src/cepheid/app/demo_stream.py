@@ -21,7 +21,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from cepheid import datasets
 from cepheid.api import match, read_output
 from cepheid.app import report
-from cepheid.errors import CepheidError
+from cepheid.errors import CepheidError, counted
 from cepheid.io.json_text import dumps
 from cepheid.io.sinks import make_directory
 from cepheid.streaming.storage import LocalDirectory
@@ -132,7 +132,7 @@ def _follow(driver: subprocess.Popen[bytes], stage: Stage, bar: Progress, task: 
 
 
 def _status(stage: Stage) -> str:
-    return f"{report.count(stage.batches(), 'batch', 'batches')} done, {stage.match_count():,} matches written"
+    return f"{counted(stage.batches(), 'batch', 'batches')} done, {stage.match_count():,} matches written"
 
 
 def _compare(stage: Stage, query: str, events: pa.Table, console: Console) -> None:

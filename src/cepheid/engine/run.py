@@ -373,8 +373,9 @@ class _Run:
         yield oracle.match_batch(prepared, matches, as_text, self._texts(), rows)
 
     def _texts(self) -> Mapping[int, object]:
-        is_composed = isinstance(self.source, ComposedSource)
-        return times_as_written(self.prepared, self.source.source) if is_composed else oracle.NO_TEXTS
+        if isinstance(self.source, ComposedSource):
+            return times_as_written(self.prepared, self.source.source)
+        return oracle.NO_TEXTS
 
     def summary(self, kernel: Kernel, owns: Callable[[Array], Array] | None = None) -> PartialSummary:
         """Aggregates over all matches, from their positions; or over those that the task `owns`, by their start."""

@@ -13,7 +13,7 @@ import typer
 
 from cepheid.app import report
 from cepheid.app.cli import options as cli
-from cepheid.errors import CepheidError, InputProblem, listing, shown
+from cepheid.errors import CepheidError, InputProblem, counted, listing, shown
 
 if TYPE_CHECKING:
     from cepheid.deploy.changes import Change
@@ -167,7 +167,7 @@ def _status(saved: Checkpoint) -> list[str]:
     newest = versions[-1]
     batches = saved.batches("commits")
     lines = [
-        f"{report.count(len(newest.entries), 'query', 'queries')}, version {newest.lineage.version}, "
+        f"{counted(len(newest.entries), 'query', 'queries')}, version {newest.lineage.version}, "
         f"from batch {newest.first_batch} on",
         f"last batch: {batches[-1] if batches else 'none yet'}",
         f"the stream {'runs' if saved.is_in_use else 'does not run'}",
