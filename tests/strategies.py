@@ -210,7 +210,9 @@ def _components(draw: Draw, quantifiers: Sequence[str], most: int, negation: boo
 
 
 def _at_edge(components: Sequence[_Component]) -> bool:
-    return components[0].negated or components[-1].negated
+    """Whether a negation may lead or trail: closures that may be empty do not bound it."""
+    bounding = [c for c in components if c.negated or ("*" not in c.text and "{0," not in c.text)]
+    return any(side.negated for side in (*bounding[:1], *bounding[-1:]))
 
 
 @dataclass(frozen=True)
