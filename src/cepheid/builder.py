@@ -238,7 +238,7 @@ def _settled(pattern: Pattern, dialect: Dialect) -> Pattern:
     def named_by_type(event_class: EventClass) -> EventClass:
         if event_class.var or len(event_class.types) != 1:
             return event_class
-        if dialect == zstream_text.DIALECT:
+        if dialect.has_classes_by_name:
             return EventClass(event_class.types[0], by_name=True)
         return replace(event_class, var=event_class.types[0])
 

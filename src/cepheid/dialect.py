@@ -81,6 +81,8 @@ class Dialect:
     """Whether the optimizer's rules hold: conditions range over all combinations."""
     declares_streams: bool
     """Whether the text of a query declares its input streams."""
+    has_classes_by_name: bool
+    """Whether a component that is only a name is a class: of that event type, or over the whole stream."""
     names_its_result: bool
     """Whether a text is a script of declarations, the last of which is the result."""
 

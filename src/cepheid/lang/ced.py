@@ -57,7 +57,7 @@ DIALECT = Dialect(
     order=Order.TIME, closure=Closure.NONE, windows=Windows.OPERATOR, window_includes_bound=True,
     operators=(EventClass, pt.Seq, pt.Conj, pt.Disj, pt.Neg),
     conditions=(Same,), conditions_belong_to_operators=False,
-    has_nodes=True, has_rewrite_rules=False, declares_streams=True, names_its_result=True,
+    has_nodes=True, has_rewrite_rules=False, declares_streams=True, has_classes_by_name=False, names_its_result=True,
 )  # fmt: skip
 
 MAX_SCHEMA = 10_000

@@ -69,7 +69,7 @@ DIALECT = Dialect(
     order=Order.TIME, closure=Closure.ITERATION, windows=Windows.CONDITION, window_includes_bound=True,
     operators=(EventClass, Disj, Next, Iteration, Unless, Timer, Filtered),
     conditions=(Filter, OccursWithin), conditions_belong_to_operators=True,
-    has_nodes=False, has_rewrite_rules=False, declares_streams=True, names_its_result=False,
+    has_nodes=False, has_rewrite_rules=False, declares_streams=True, has_classes_by_name=False, names_its_result=False,
 )  # fmt: skip
 
 _RESERVED = (*DIALECT.clauses, "FILTER")

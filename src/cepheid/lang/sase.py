@@ -26,7 +26,7 @@ DIALECT = Dialect(
     order=Order.TIME, closure=Closure.NONE, windows=Windows.MATCH, window_includes_bound=False,
     operators=(EventClass, Seq, Neg),
     conditions=(Same,), conditions_belong_to_operators=False,
-    has_nodes=False, has_rewrite_rules=True, declares_streams=False, names_its_result=False,
+    has_nodes=False, has_rewrite_rules=True, declares_streams=False, has_classes_by_name=False, names_its_result=False,
 )  # fmt: skip
 
 _GRAMMAR = (

@@ -29,7 +29,7 @@ DIALECT = Dialect(
     order=Order.POSITION, closure=Closure.RUN, windows=Windows.MATCH, window_includes_bound=True,
     operators=(EventClass, Seq, Neg, Kleene),
     conditions=(Same,), conditions_belong_to_operators=False,
-    has_nodes=False, has_rewrite_rules=False, declares_streams=False, names_its_result=False,
+    has_nodes=False, has_rewrite_rules=False, declares_streams=False, has_classes_by_name=False, names_its_result=False,
 )  # fmt: skip
 
 _GRAMMAR = (

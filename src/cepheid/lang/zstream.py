@@ -37,7 +37,7 @@ DIALECT = Dialect(
     order=Order.TIME, closure=Closure.GROUP, windows=Windows.MATCH, window_includes_bound=True,
     operators=(EventClass, pt.Seq, pt.Conj, pt.Disj, pt.Neg, Kleene),
     conditions=(Same,), conditions_belong_to_operators=False,
-    has_nodes=False, has_rewrite_rules=True, declares_streams=False, names_its_result=False,
+    has_nodes=False, has_rewrite_rules=True, declares_streams=False, has_classes_by_name=True, names_its_result=False,
 )  # fmt: skip
 
 _SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹"
