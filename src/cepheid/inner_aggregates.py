@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from cepheid import expr as ex
-from cepheid.errors import PatternProblem
+from cepheid.errors import PatternProblem, did_you_mean
 from cepheid.events import Schema
 from cepheid.expr import MEMBER, Aggregate, Attr, Expr
 from cepheid.pattern import Role
@@ -38,8 +38,17 @@ def of_closure(node: Expr, roles: Mapping[str, Role], schema: Schema) -> Expr:
             f"`{ex.to_text(node)}` aggregates `{node.var}`, which has no closure of that name",
             span=node.span,
             expected="an aggregate over a closure",
+            hint=_closures_meant(node, known),
         )
     return node if found is None else found
+
+
+def _closures_meant(node: Aggregate, known: Collection[str]) -> str | None:
+    """The hint for a closure whose name is similar, or written in another case: `p.B.v` for `p.b.v`."""
+    assert node.name is not None
+    member = f"{MEMBER}{node.fn if node.fn in _OF_GROUPS else 'sum'}"
+    closures = [name.replace(member, "") for name in known if member in name]
+    return did_you_mean(f"{node.var}.{node.name}", [f"{node.var}.{name}" for name in closures])
 
 
 def _of_members(node: Aggregate, binds_many: bool, known: Collection[str]) -> Expr | None:
