@@ -74,8 +74,6 @@ def live(delay: float) -> Iterator[Live]:
         for number in range(count):
             logs[kind].append(_event(kind, now - 60_000_000 + number * 60_000_000 // count))
     servers = [FlightLog(log, ServerOptions(beat=_BEAT, delay=delay)) for log in logs.values()]
-    for server in servers:
-        threading.Thread(target=server.serve, daemon=True).start()
     with tempfile.TemporaryDirectory(prefix="cepheid-") as directory:
         latency = f"{delay * 1e3 + LATENESS / 1e3:.3f} ms"
         entries = [

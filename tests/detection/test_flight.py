@@ -49,9 +49,6 @@ def log_of(name: str, table: pa.Table, ended: bool = True, retention: int | None
 @contextmanager
 def served(*logs: GrowingLog, **options: object) -> Iterator[list[FlightLog]]:
     servers = [FlightLog(log, ServerOptions(beat=0.05, **options)) for log in logs]  # type: ignore[arg-type]
-    for server in servers:
-        threading.Thread(target=server.serve, daemon=True).start()
-        socket.create_connection(("127.0.0.1", server.port), timeout=10).close()
     try:
         yield servers
     finally:
@@ -112,6 +109,15 @@ def test_a_subscription_reports_events_as_they_come() -> None:
     assert log.late == 1
     begins = [(a.begin, a.complete) for a in answers]  # type: ignore[attr-defined]
     assert all(end + 1 == begin for (_, end), (begin, _) in itertools.pairwise(begins))
+
+
+def test_the_end_of_a_server_does_not_end_the_next() -> None:
+    for number in range(30):
+        with served(log_of(f"log {number}", TABLES["first"])) as (server,):
+            source = FlightSource("log", server.address)
+            for _ in range(5):
+                assert source.describe().types["A"].count == 12
+            source.close()
 
 
 def test_lost_messages_are_asked_for_again(tmp_path: Path) -> None:

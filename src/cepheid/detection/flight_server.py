@@ -165,7 +165,10 @@ def _split(answer: Answer, log: GrowingLog) -> Iterator[Answer]:
 
 
 class FlightLog(flight.FlightServerBase):  # type: ignore[misc]
-    """A server of one log."""
+    """A server of one log. It answers from when it is made until `shutdown`.
+
+    Nobody calls `serve`, which only waits for signals: when it ends, Arrow shuts down the server of the process that
+    began to wait last, whichever that is."""
 
     def __init__(self, log: GrowingLog, options: ServerOptions) -> None:
         scheme = "grpc" if options.certificate is None else "grpc+tls"

@@ -122,7 +122,6 @@ def serve_command(
         threading.Thread(target=feed, args=arguments, daemon=True).start()
     else:
         log.end()
-    threading.Thread(target=server.serve, daemon=True).start()
     typer.echo(server.address)
     signal.sigwait(signals)
     stop.set()
