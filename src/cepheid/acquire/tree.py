@@ -83,7 +83,7 @@ Node = Primitive | Operator
 
 
 class Part(NamedTuple):
-    """The text behind an operator: its pattern, and the query in which it stands."""
+    """The text behind a node: its pattern, and the query in which it stands."""
 
     query: Query
     pattern: Pattern
@@ -91,7 +91,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EventTree:
-    """The tree of a query, and for each operator its part of the query."""
+    """The tree of a query, and its part for each operator and for each complex event over an event alone."""
 
     root: Node
     parts: Mapping[str, Part] = field(default_factory=dict)
@@ -137,7 +137,7 @@ _Declared = SourceStream | DerivedStream | Query
 def tree_of(query: Query, clock: Clock) -> EventTree:
     """The tree of a bound query in CED's language."""
     parts: dict[str, Part] = {}
-    root = _Building(clock, parts).node(query.pattern, query, query.name or "event")
+    root = _Building(clock, parts).event(query, query.name or "event")
     return EventTree(root, parts)
 
 
@@ -145,6 +145,11 @@ def tree_of(query: Query, clock: Clock) -> EventTree:
 class _Building:
     clock: Clock
     parts: dict[str, Part]
+
+    def event(self, query: Query, name: str) -> Node:
+        """The node of a complex event. One over an event alone has that of the event, and a part of its own."""
+        self.parts[name] = Part(query, query.pattern)
+        return self.node(query.pattern, query, name)
 
     def node(self, pattern: Pattern, query: Query, name: str) -> Node:
         """`query` is the one in which the pattern stands, with the declarations before it. `name` is unique."""
@@ -158,7 +163,7 @@ class _Building:
                         inner = replace(stream, inputs=(*query.inputs[:number], *stream.inputs))
                         if stream.threshold is not None:
                             return self.count(inner, stream.threshold, name)
-                        return self.node(inner.pattern, inner, name)
+                        return self.event(inner, name)
                 return Primitive(name, kind)
             case Seq() | Conj() | Disj():
                 return self.operator(pattern, query, name)

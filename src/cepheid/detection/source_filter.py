@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from cepheid.acquire.requests import Request
-from cepheid.acquire.tree import EventTree, Operator
+from cepheid.acquire.tree import EventTree
 from cepheid.detection.partials import Asked
 from cepheid.engine.prepare import Prepared, prepare
 from cepheid.engine.run import run_matches
@@ -76,8 +76,6 @@ def _without_projected(tree: EventTree, found: dict[str, list[str] | None]) -> N
             source = getattr(stream, "source", None)
             if source is not None:
                 found[source] = None
-    if not isinstance(tree.root, Operator):
-        found[tree.root.stream] = None
 
 
 def _condition(var: str, query: Query, is_of_interest: Callable[[frozenset[str]], bool]) -> str | None:
