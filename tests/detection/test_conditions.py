@@ -26,7 +26,7 @@ ALONE = {
         "((e.id = 1)) or ((e.id > 2))"
     ),
     "complex P on A as a event a\ncomplex Q on P as p, A as x event and(p, x; 5) where x.id = 1": None,
-    "source A schema int id\nprimitive X on A as s schema key as s.id\ncomplex Q on X as x event x where x.key > 2": None,
+    "source A schema int id\nprimitive X on A as s schema k as s.id\ncomplex Q on X as x event x where x.k > 2": None,
     "complex Q on A as a event a": None,
 }
 """Queries in which an event of type A stands alone, and the condition on it."""

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -276,3 +277,25 @@ def test_tls_needs_the_certificate_of_the_server(tmp_path: Path) -> None:
             with pytest.raises(InputProblem, match="cannot be reached") as problem:
                 FlightSource("first", server.address, "t", untrusted).describe()
             assert server.address in str(problem.value)
+
+
+def test_a_source_without_new_events_is_no_gap(tmp_path: Path) -> None:
+    """It says that nothing has come: also for longer than requests may take. What comes then is found."""
+    query = "complex Q on A as a, B as b event and(a, b; 10)"
+    logs = [log_of(kind, pa.table({"type": [kind], "ts": [5]}), ended=False) for kind in "AB"]
+    found: list[pa.Table] = []
+    with served(*logs) as servers:
+        options: dict[str, Any] = {"timeout": 0.2, "attempts": 2, "plan": "a -> b", "adapt_every": None}
+        running = Running(detection(query, listed(tmp_path, servers), DEFAULT_COLUMNS, **options))
+        logs[1].append(pa.table({"type": ["B"], "ts": [100]}))  # `A` is silent meanwhile
+
+        def feed() -> None:
+            threading.Event().wait(2)
+            logs[0].append(pa.table({"type": ["A"], "ts": [95]}))
+            for log in logs:
+                log.end()
+
+        threading.Thread(target=feed, daemon=True).start()
+        found = list(running.matches())
+    assert running.gaps == []
+    assert sorted(end for table in found for end in table["match_end"].to_pylist()) == [5, 100]

@@ -10,16 +10,21 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from detection.test_flight import TABLES
+from detection.test_adaptation import QUERY as DRIFTING
+from detection.test_adaptation import drifting
+from detection.test_flight import TABLES, listed, served
 from detection.test_saved import NEGATED
 from detection.waiting import sizes, wait_until
 from ports import free_port
 
 import cepheid
+from cepheid.io.growing_log import GrowingLog
+from cepheid.io.inputs import DEFAULT_COLUMNS
 
 pytestmark = pytest.mark.spark
 
@@ -33,10 +38,11 @@ def stream_command(directory: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "cepheid", *command, "--format", "jsonl", "--master", "local[1]", *more]
 
 
-def found(directory: Path) -> list[tuple[int, int]]:
+def found(directory: Path, last: str = "c") -> list[tuple[int, int]]:
+    """The times of the first and the last event of each match."""
     files = sorted((directory / "out").glob("batch-*.jsonl"))
     lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    return sorted((line["a"]["ts"], line["c"]["ts"]) for line in lines)
+    return sorted((line["a"]["ts"], line[last]["ts"]) for line in lines)
 
 
 def oracle(last: int) -> list[tuple[int, int]]:
@@ -82,6 +88,63 @@ def test_several_queries_share_what_is_acquired(tmp_path: Path) -> None:
     assert counts == {"q": len(oracle(30_000)), "r": cepheid.match(pairs, pa.concat_tables(TABLES.values())).num_rows}
 
 
+def stop(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def has_all(directory: Path, stream: subprocess.Popen[bytes], wanted: set[tuple[int, int]], last: str = "c") -> bool:
+    assert stream.poll() is None, (directory / "log").read_text()
+    return wanted <= set(found(directory, last))
+
+
+@pytest.mark.slow
+def test_the_plan_of_a_stream_follows_the_rates(tmp_path: Path) -> None:
+    """First `A` is rare, then `B`: the plan changes while the stream runs, with a line that says why. No match is
+    missed, and none is there twice."""
+    tables = {"first": drifting("A", (0.003, 0.3), 6_000), "second": drifting("B", (0.3, 0.003), 6_000)}
+    logs = {name: GrowingLog(name, DEFAULT_COLUMNS) for name in tables}
+    (tmp_path / "q.ced").write_text(DRIFTING)
+
+    def grow(first: int, last: int) -> None:
+        for name, table in tables.items():
+            times = table["ts"].to_pylist()
+            logs[name].append(table.filter(pa.array([first <= time < last for time in times])))
+
+    def wanted(last: int) -> set[tuple[int, int]]:
+        table = pa.concat_tables(tables.values())
+        matches = cepheid.match(DRIFTING, table.filter(pa.compute.less(table["ts"], last))).to_pylist()
+        return {(row["a"]["ts"], row["b"]["ts"]) for row in matches}
+
+    def progress() -> object:
+        return sizes(*(tmp_path / name for name in ("checkpoint.acquired", "checkpoint", "out", "log")))
+
+    grow(0, 6_000)
+    with served(*logs.values()) as servers, (tmp_path / "log").open("wb") as log:
+        listed(tmp_path, servers)
+        stream = subprocess.Popen(stream_command(tmp_path), stdout=log, stderr=log, start_new_session=True)
+        try:
+            assert wait_until(partial(has_all, tmp_path, stream, wanted(5_900), "b"), progress), (
+                tmp_path / "log"
+            ).read_text()
+            for begin in range(6_000, 12_000, 50):  # the rates are compared every five seconds
+                grow(begin, begin + 50)
+                time.sleep(0.15)
+            for source in logs.values():
+                source.end()
+            assert wait_until(partial(has_all, tmp_path, stream, wanted(12_000), "b"), progress), (
+                tmp_path / "log"
+            ).read_text()
+        finally:
+            stop(stream)
+    result, said = found(tmp_path, "b"), (tmp_path / "log").read_text()
+    assert len(result) == len(set(result)) and set(result) == wanted(12_000)
+    assert "the plan a → b became b → a at " in said and "rates have changed (" in said, said
+    moved = sum(source.sent.events for source in logs.values())
+    assert moved < 0.8 * sum(table.num_rows for table in tables.values())
+
+
 @pytest.mark.slow
 def test_killed_streams_over_sources_find_each_match_once(tmp_path: Path) -> None:
     """The stream is killed in each part, and servers drop the events of a part when those of the next come. The last
@@ -106,11 +169,6 @@ def test_killed_streams_over_sources_find_each_match_once(tmp_path: Path) -> Non
             command = stream_command(tmp_path, "--plan", "a -> c -> !b")
             return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
-    def kill(process: subprocess.Popen[bytes]) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
     def grow(part: int) -> None:
         for name, table in TABLES.items():
             rows = [row for row in table.to_pylist() if part * length <= row["ts"] < (part + 1) * length]
@@ -132,19 +190,14 @@ def test_killed_streams_over_sources_find_each_match_once(tmp_path: Path) -> Non
                 grow(part)
             for _ in range(rng.choice((1, 2))):
                 time.sleep(rng.uniform(1, 9))
-                kill(stream)
+                stop(stream)
                 stream = start()
-            wanted = oracle((part + 1) * length - 101)
-
-            def is_found(wanted: list[tuple[int, int]] = wanted) -> bool:
-                assert stream.poll() is None, (tmp_path / "log").read_text()
-                return set(wanted) <= set(found(tmp_path))
-
-            assert wait_until(is_found, written), (tmp_path / "log").read_text()
+            wanted = set(oracle((part + 1) * length - 101))
+            assert wait_until(partial(has_all, tmp_path, stream, wanted), written), (tmp_path / "log").read_text()
         assert wait_until(lambda: not any(acquired.glob("000000001_*")), written)  # its batch is committed
         result = found(tmp_path)
     finally:
-        kill(stream)
+        stop(stream)
         for server in servers.values():
             server.kill()
             server.wait()

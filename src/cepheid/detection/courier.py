@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from cepheid.acquire.intervals import BEGINNING, IntervalSet
-from cepheid.acquire.requests import Request
+from cepheid.acquire.requests import Answer, Request
 from cepheid.detection.acquisition import Acquisition
+from cepheid.io.event_log import keys_of
 
 
 @dataclass(slots=True)
@@ -39,6 +40,21 @@ class Courier:
     @property
     def is_idle(self) -> bool:
         return not self._outstanding
+
+    def heard(self, answers: Iterable[Answer], now: float) -> None:
+        """Takes the answers that say that nothing has come. Their sources are alive, however long it takes until the
+        next event says that there was none before it. An answer that goes on after others which have been lost says
+        nothing: those are asked for again."""
+        for answer in answers:
+            if answer.complete >= answer.begin:
+                continue
+            for one in self._outstanding:
+                request = one.request
+                same = (request.source, request.stream, keys_of(request)) == (answer.source, answer.stream, answer.keys)
+                if same and request.follow and request.begin <= answer.begin:
+                    missing = self.acquisition.unanswered(request)
+                    if missing and answer.begin <= missing.first:
+                        one.since, one.attempts = now, 1
 
     def due(self, now: float) -> tuple[list[Request], list[Request]]:
         """The requests to send again, and those to give up."""

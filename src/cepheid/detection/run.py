@@ -34,6 +34,9 @@ class PlanSwitch:
     after: str
     reason: str
 
+    def __str__(self) -> str:
+        return f"the plan {self.before} became {self.after} at {self.at}: {self.reason}"
+
 
 @dataclass(slots=True)
 class Running:
@@ -200,6 +203,7 @@ class Running:
         except queue.Empty:
             """No more answers have come."""
         result = self.acquisition.receive(answers)
+        courier.heard(answers, time.monotonic())
         again, failed = courier.due(time.monotonic())
         self._send(again)
         reasons = {failure.request.number: failure.reason for failure in failures}

@@ -120,7 +120,7 @@ def detect_command(
         where = f"{gap.source}: {gap.stream} from {gap.begin} to {gap.end}"
         report.note(f"gap at {where}: {gap.reason}", "yellow")
     for switch in running.switches:
-        report.note(f"the plan {switch.before} became {switch.after} at {switch.at}: {switch.reason}")
+        report.note(str(switch))
     if running.held:
         report.note(f"{running.held:,} matches held back, which gaps could change", "yellow")
     for part in found.parts:

@@ -282,10 +282,11 @@ _REMOVE_EVERY = 10.0
 
 
 class _Watched:
-    """Says which gaps there are, once, raises what has ended the acquisition, and removes files that have been read."""
+    """Says which gaps and changes of plans there are, once, raises what has ended the acquisition, and removes files
+    that have been read."""
 
     def __init__(self, acquiring: Acquiring) -> None:
-        self.acquiring, self.known = acquiring, 0
+        self.acquiring, self.known, self.switches = acquiring, 0, 0
         self.spool: Spool | None = None
         self.removed = time.monotonic()
 
@@ -297,6 +298,9 @@ class _Watched:
     def __call__(self) -> None:
         if time.monotonic() - self.removed > _REMOVE_EVERY:
             self.remove()
+        for switch in self.acquiring.running.switches[self.switches :]:
+            self.switches += 1
+            report.note(str(switch))
         gaps = self.acquiring.running.gaps
         for gap in gaps[self.known :]:
             self.known += 1
