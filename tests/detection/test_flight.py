@@ -205,6 +205,53 @@ def test_garbage_is_refused(name: str) -> None:
             list(client.do_action(flight.Action("shutdown", b"")))
 
 
+OTHER = {
+    "id string": pa.table({"type": ["C"], "ts": [1], "id": ["x"]}),
+    "ts timestamp[us]": pa.table({"type": ["C"], "ts": pa.array([1], pa.timestamp("us")), "id": [1]}),
+    "type int64": pa.table({"type": [3], "ts": [1], "id": [1]}),
+}
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_a_source_with_another_schema_is_refused_with_its_address(name: str, tmp_path: Path) -> None:
+    column, _, kind = name.partition(" ")
+    with served(log_of("first", TABLES["first"]), log_of("other", OTHER[name])) as servers:
+        with pytest.raises(InputProblem, match="one type in all inputs") as problem:
+            detection(QUERY, listed(tmp_path, servers), DEFAULT_COLUMNS)
+        text = str(problem.value)
+        assert f"the column `{column}` is " in text
+        assert f"and {kind} in the source `other` at {servers[1].address}" in text
+        assert f" in the source `first` at {servers[0].address}" in text
+
+
+FOREIGN = {
+    "one result": ([b"hello"], ""),
+    "no JSON": ([b"hello", b"you"], ": the description of `x` is not JSON"),
+    "version": ([b'{"protocol": 99}', b"you"], ": `x` speaks version 99 of the protocol"),
+    "no types": ([b'{"protocol": 2}', b"you"], ": the description of `x` is not complete"),
+    "no action": (None, ""),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_server_that_is_no_source_is_refused_with_its_address(name: str) -> None:
+    results, reason = FOREIGN[name]
+
+    class Foreign(flight.FlightServerBase):  # type: ignore[misc]
+        def do_action(self, context: object, action: object) -> Iterator[bytes]:
+            if results is None:
+                raise NotImplementedError
+            return iter(results)
+
+    server = Foreign("grpc://127.0.0.1:0")
+    address = f"grpc://127.0.0.1:{server.port}"
+    with pytest.raises(InputProblem) as problem:
+        FlightSource("x", address).describe()
+    server.shutdown()
+    assert f"`x` at {address} is no source of this version of Cepheid{reason}" in str(problem.value)
+    assert "Traceback" not in str(problem.value)
+
+
 HOSTILE = (
     "1 = 1\ncomplex G event A",
     "e.id > 1 schema x as e.id",

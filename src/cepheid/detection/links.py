@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from cepheid.detection.delta_source import DeltaSource
@@ -35,7 +36,15 @@ def table_links(tables: Mapping[str, Any], columns: Columns, regions: Mapping[st
 
 def listed_links(listed: SourceList) -> list[Link]:
     """The sources of a file."""
-    return [_link(entry, listed.columns, listed.time_unit) for entry in listed.sources]
+    return [
+        replace(_link(entry, listed.columns, listed.time_unit), address=_address(entry)) for entry in listed.sources
+    ]
+
+
+def _address(entry: SourceEntry) -> str:
+    if entry.kafka is not None:
+        return f"{entry.kafka}, topic `{shown(entry.topic or '')}`"
+    return entry.address or shown(entry.file or entry.delta or "", 200)
 
 
 def _seconds(length: Duration) -> float:

@@ -26,6 +26,11 @@ class Link:
     latency: Duration = NO_TIME
     retention: Duration | None = None
     region: str | None = None
+    address: str | None = None
+    """Where it is, for errors; None: at hand."""
+
+    def __str__(self) -> str:
+        return f"the source `{shown(self.source.name)}`" + ("" if self.address is None else f" at {self.address}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,7 +247,8 @@ def described(link: Link, options: DetectOptions) -> Description:
 
 def asked_of(links: Sequence[Link], descriptions: Sequence[Description], columns: Columns, region: str) -> Asked:
     """The events of all sources. Those of sources with a region have it in a column."""
-    schema = united_schema(((f"the source `{shown(d.name)}`", d.schema) for d in descriptions), columns.reads)
+    named = zip(links, descriptions, strict=True)
+    schema = united_schema(((str(link), description.schema) for link, description in named), columns.reads)
     for name in (columns.type, columns.time):
         if name not in schema.names:
             raise InputProblem(f"the sources have no column `{shown(name)}`", expected=listing(schema.names))

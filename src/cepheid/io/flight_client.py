@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyarrow import flight
 
 from cepheid.acquire.requests import Request
@@ -66,10 +67,21 @@ class FlightSource:
                 f"`{shown(self.name)}` at {self.address} cannot be reached: {_first_line(problem)}",
                 hint="is `cepheid source serve` running there, and does the certificate fit?",
             ) from None
+        except pa.ArrowException:  # it has no such action, or fails in it
+            raise self._foreign() from None
         if len(results) != 2:
-            raise InputProblem(f"`{shown(self.name)}` at {self.address} is no source of Cepheid")
+            raise self._foreign()
         data, schema = (result.body.to_pybytes() for result in results)
-        return description_of(self.name, data, schema)
+        try:
+            return description_of(self.name, data, schema)
+        except InputProblem as problem:
+            raise self._foreign(f": {problem.what}", problem.expected) from None
+
+    def _foreign(self, reason: str = "", expected: str | None = None) -> InputProblem:
+        return InputProblem(
+            f"`{shown(self.name)}` at {self.address} is no source of this version of Cepheid{reason}",
+            expected=expected or "the address of `cepheid source serve`",
+        )
 
     def ask(self, request: Request, deliver: Deliver) -> None:
         threading.Thread(target=self._read, args=(request, deliver), daemon=True).start()
