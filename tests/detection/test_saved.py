@@ -112,7 +112,8 @@ def test_killed_processes_give_the_same_detections(seed: int, tmp_path: Path) ->
         command = ["detect", "--query-file", str(tmp_path / "q.ced"), "--sources", str(tmp_path / "sources.json")]
         command += ["--state", str(tmp_path / "state"), "--output", str(tmp_path / "out.jsonl"), "--timeout", "1.5"]
         command += ["--attempts", "200", "--plan", "a -> c -> !b"]
-        return subprocess.Popen([sys.executable, "-m", "cepheid", *command], stderr=subprocess.DEVNULL)
+        with (tmp_path / "log").open("ab") as log:
+            return subprocess.Popen([sys.executable, "-m", "cepheid", *command], stderr=log)
 
     running = {name: source(name) for name in TABLES}
     detecting = base()
@@ -135,7 +136,7 @@ def test_killed_processes_give_the_same_detections(seed: int, tmp_path: Path) ->
                     running[name] = source(name)
         if detecting.poll() is not None:
             detecting = base()
-        detecting.wait(600)
+        assert detecting.wait(600) == 0, (tmp_path / "log").read_text()
     finally:
         for process in [detecting, *running.values()]:
             process.kill()
