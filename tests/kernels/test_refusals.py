@@ -57,6 +57,8 @@ COMPILED = [
     f"PATTERN SEQ({LONG}) WHERE skip_till_next_match {{ a1.v = a2.v }} WITHIN 90",
 ]
 SPLIT = f"P: EVENT SEQ({LONG}) WITHIN 90\nQ: EVENT SEQ(P p, A b) WITHIN 90"
+PAIRS = [f"(A a{n}; B b{n})" for n in range(34)]
+HALVES = f"P: PATTERN {' | '.join(PAIRS[:17])} WITHIN 5\nQ: PATTERN {' | '.join(PAIRS[17:])} WITHIN 5"
 SUM = "EVENT SEQ(A a, B b) WITHIN 9 RETURN count(*) AS n, count({}) AS l"
 NEXT = "PATTERN SEQ({}) WHERE skip_till_next_match {{ [k] }} WITHIN 5{}"
 REFUSED = {
@@ -73,6 +75,10 @@ REFUSED = {
         "PATTERN A;B+;C WHERE max(upper(B.s)) = C.s WITHIN 9",
     ),
     f"EVENT SEQ({LONG}, {LONG.replace('a', 'b')}) WITHIN 90": ("the mask of an event has 64 bits", SPLIT),
+    f"PATTERN {' | '.join(PAIRS)} WITHIN 5": (
+        "the mask of an event has 64 bits",
+        f"{HALVES}\nR: PATTERN P p | Q q WITHIN 5",
+    ),
     SUM.format("a.l"): (
         "`l` holds lists, which are not summarised",
         SUM.format("CASE WHEN a.l IS NULL THEN NULL ELSE 1 END"),

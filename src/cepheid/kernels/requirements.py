@@ -14,6 +14,10 @@ from cepheid.physical import Lowered, attributes_in
 from cepheid.types import SHORT_DIGITS, UNKNOWN, Family
 
 MASK_BITS = 64
+TOO_FEW_BITS = (
+    f"the mask of an event has {MASK_BITS} bits, which are too few for the components of the pattern and for the "
+    "attributes that may be absent or null (split the query into queries that feed one another)"
+)
 
 
 class Absences(Enum):
@@ -69,10 +73,7 @@ def _unmet(lowered: Lowered, counted_absences: Absences, closure_bits: int) -> I
     edges = sum(1 if role.kleene is None else closure_bits for role in lowered.roles.values())
     lacking = lowered.lacks.keys() & lowered.attributes
     if edges + len(lacking) + len(lowered.nullable) > MASK_BITS:
-        yield (
-            f"the mask of an event has {MASK_BITS} bits, which are too few for the components of the pattern and "
-            "for the attributes that may be absent or null (split the query into queries that feed one another)"
-        )
+        yield TOO_FEW_BITS
     read = attributes_in([*lowered.between, *single, *lowered.summary])
     mixed = {name for name in read.keys() - lowered.types.keys() if _is_mixed(name, lowered)}
     odd = [

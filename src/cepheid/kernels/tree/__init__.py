@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cepheid.kernels.requirements import Absences, why_not
+from cepheid.kernels.requirements import MASK_BITS, TOO_FEW_BITS, Absences, why_not
 from cepheid.kernels.tree.evaluator import OPTIONS, kernel
 from cepheid.optimize.rules import lean_equalities
 from cepheid.optimize.search import Situation, tree_options, tree_plan
@@ -16,15 +16,14 @@ NAME = "tree"
 FOLDS = False
 SEARCHES = True
 SWITCHES = True
-_MASK_BITS = 64
 
 
 def able(lowered: Lowered) -> str | None:
     """Any pattern of a language in which all combinations of events are matches, if its mask has room."""
-    few = len(lowered.roles) + len(lowered.lacks) <= _MASK_BITS
-    if not (few and lowered.combines):
+    if not lowered.combines:
         return not_made_for(lowered.query)
-    return why_not(lowered, counted_absences=Absences.EVERYWHERE, durations=True, closure_bits=1)
+    crowded = () if len(lowered.roles) + len(lowered.lacks) <= MASK_BITS else (TOO_FEW_BITS,)
+    return why_not(lowered, *crowded, counted_absences=Absences.EVERYWHERE, durations=True, closure_bits=1)
 
 
 def plan(lowered: Lowered, stats: Stats) -> Plan:
