@@ -10,6 +10,8 @@ import random
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -350,6 +352,26 @@ def test_a_type_without_events_has_all_columns(tmp_path: Path) -> None:
     schemas["iterator"] = next(iter(cepheid.match(_UNSEEN, batches, time_unit="s"))).schema
     names = {name: ([field.name for field in of.field("p").type], of.names) for name, of in schemas.items()}
     assert all(shown == names["with B"] for shown in names.values()), names
+
+
+@pytest.mark.parametrize("returned", ["", " RETURN p.a.l AS first, c.l AS last"])
+@pytest.mark.parametrize(
+    "lists",
+    [
+        [[1], [2, None], None, []],
+        [["a"], ["a", "b"], None, []],
+        [[[1.5]], [], None, [None]],
+        [[Decimal("1.50")], [], None, [None]],
+        [[date(2024, 2, 29)], [], None, [None]],
+    ],
+    ids=str,
+)
+def test_lists_of_composite_events_are_lists(lists: list[Any], returned: str) -> None:
+    events = pa.table({"type": ["A", "B"] * 4, "ts": range(8), "l": lists * 2})
+    query = f"P: PATTERN A a;B b WITHIN 3\nQ: PATTERN P p;A c WITHIN 9{returned}"
+    found, expected = (cepheid.match(query, events, evaluator=e) for e in (None, "reference"))
+    assert found.schema == expected.schema and found.num_rows > 3
+    assert sorted(map(str, found.to_pylist())) == sorted(map(str, expected.to_pylist()))
 
 
 @pytest.mark.parametrize("condition", ["p.id = 2", "p.b.nope = 2"])

@@ -55,7 +55,7 @@ from cepheid.io.inputs import Columns
 from cepheid.io.rejects import Reject
 from cepheid.io.rows import ROW, RecentRows, Rows, WholeTable, aligned, in_ticks, is_moment, one_batch
 from cepheid.runtime.kernel import Array
-from cepheid.types import BINARY, MIXED, Family, Type, from_arrow, list_of, to_arrow
+from cepheid.types import BINARY, MIXED, Type, from_arrow, list_of, to_arrow
 
 Attributes = Mapping[str, Mapping[str, pa.DataType]]
 """The columns of each event type."""
@@ -160,11 +160,11 @@ def attribute_types(schema: pa.Schema, bytes_are: Type = BINARY) -> dict[str, Ty
 
 
 def plain_layout(schema: pa.Schema) -> dict[str, pa.DataType]:
-    """The types of columns that are created from events of the oracle. Nested values are JSON text."""
+    """The types of columns that are created from events of the oracle. Records are JSON text."""
     layout = {}
     for name, kind in flat_fields(readable_schema(schema)):
         type_ = from_arrow(kind)
-        plain = pa.string() if type_.family is Family.LIST else to_arrow(type_) or pa.string()
+        plain = to_arrow(type_) or pa.string()
         layout[name] = pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) else plain
     return layout
 
