@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from stream_harness import Places, driver, events, finish, kill, multiset, wait_for, write
+from stream_harness import Places, driver, events, finish, kill, multiset, wait_for, wait_until, write
 from typer.testing import CliRunner, Result
 
 import cepheid
 from cepheid.app.cli import app
+from cepheid.errors import CepheidError
 
 pytestmark = pytest.mark.spark
 
@@ -107,3 +108,57 @@ def test_killed_streams_over_directories_find_each_match_once(tmp_path: Path, se
             kill(process, with_children=True)
     finish(words, log)
     assert places.found() == places.wanted()
+
+
+def test_python_takes_directories_as_the_command_line_does(spark: SparkSession, tmp_path: Path) -> None:
+    """A stop, files that appear before and during the second run, and each match once."""
+    places, alerts = Several(tmp_path), list[dict[str, object]]()
+
+    def started(*, available_now: bool) -> cepheid.RunningStream:
+        return cepheid.stream(
+            QUERY,
+            places.inputs(),
+            watermark="10 s",
+            checkpoint=str(places.checkpoint),
+            output=str(places.output),
+            on_match=lambda row, _: alerts.append(dict(row)),
+            available_now=available_now,
+        )
+
+    for name in "abc":
+        (places.source / name).mkdir(parents=True)
+    with pytest.raises(CepheidError, match="there is no event yet in `"):
+        started(available_now=True)
+    for number in range(3):
+        places.feed(number)
+    started(available_now=True).wait()
+    running = started(available_now=False)
+    read = running.metrics().read
+    places.feed(3)
+    wait_until(lambda: running.metrics().read > read)
+    running.stop()
+    places.feed(4)
+    resumed = run(places)  # the same stream, from the command line
+    assert resumed.exit_code == 0, resumed.output
+    assert places.found() == places.wanted()
+    assert len(alerts) > 0 and set(alerts[0]) == {"id", "s", "e", "v", "match_start", "match_end"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"output": None}, "a stream of directories needs an output"),
+        ({"order_by": ["n"], "buckets": 4}, "`buckets`, `order_by` are options of streaming DataFrames"),
+        ({"events": {"A": "a", "B": object()}}, "some inputs of the stream are directories"),
+        ({"events": ["a", "a/b"]}, "of which one holds the other"),
+        ({"events": "nowhere"}, "is not a directory"),
+    ],
+)
+def test_python_refuses_what_directories_cannot_have(
+    changed: dict[str, object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    options: dict[str, object] = {"events": "a", "watermark": 5, "checkpoint": "c", "output": "o", **changed}
+    with pytest.raises(CepheidError, match=message):
+        cepheid.stream(QUERY, **options)  # type: ignore[arg-type]

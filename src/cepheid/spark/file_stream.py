@@ -31,15 +31,15 @@ from cepheid.io.stream_inputs import StreamInputs, require_apart
 from cepheid.pattern import Query
 from cepheid.spark.hadoop import open_directory
 from cepheid.spark.session import session
-from cepheid.spark.stream import RunningStream, SparkStream, Trigger, buckets_of, tasks_of
+from cepheid.spark.stream import RunningStream, SparkStream, Trigger, Writer, buckets_of, tasks_of
 from cepheid.streaming.checkpoint import DIRECTORY, OWN_DIRECTORY, Checkpoint
 from cepheid.streaming.delivery import Sinks
 from cepheid.streaming.metrics import Metrics
 from cepheid.streaming.planning import StreamOptions, StreamSource
-from cepheid.streaming.sinks import FORMATS, FileSink
+from cepheid.streaming.sinks import FORMATS, FileSink, Hook, HookSink
 from cepheid.streaming.slots import GREEDY
 from cepheid.streaming.source_log import SourceLog
-from cepheid.streaming.spool import PAUSE, SLIPS, Spool, moved
+from cepheid.streaming.spool import PAUSE, SLIPS, Spool, Watch, moved
 from cepheid.streaming.storage import is_local, local_directory
 from cepheid.streaming.versions import Planner
 
@@ -133,10 +133,10 @@ class FileStream:
         *,
         is_several: bool = False,
         follows: bool = False,
-        watermark: str,
+        watermark: str | int,
         files_per_batch: int | None,
         schema: str | None = None,
-        max_ahead: str | None = None,
+        max_ahead: str | int | None = None,
         wait: bool = True,
         on_wait: Callable[[], None] = lambda: None,
         is_moved: bool = False,
@@ -209,6 +209,18 @@ class FileStream:
             stream = replace(stream, planner=planner).with_versions(versions)
         return cls(stream, files, spool, refused)
 
+    def observed(
+        self, on_match: Hook | None, on_late: Hook | None, writer: Writer | None, follows_rates: bool
+    ) -> FileStream:
+        """Calls functions and a writer of Spark with the matches, besides writing them to files."""
+        sinks = self.stream.sinks
+        matches = sinks.matches if on_match is None else [*sinks.matches, HookSink(on_match)]
+        late = sinks.late if on_late is None else [*sinks.late, HookSink(on_late)]
+        writers = [*self.stream.writers, *([] if writer is None else [writer])]
+        moves = follows_rates and self.stream.planner is not None
+        stream = replace(self.stream, sinks=Sinks(matches, late, sinks.rejects), writers=writers, moves=moves)
+        return replace(self, stream=stream)
+
     def start(self, trigger: Trigger, on_progress: Callable[[Metrics], None] | None = None) -> RunningStream:
         checkpoint, spool = self.stream.checkpoint, self.spool
 
@@ -221,6 +233,13 @@ class FileStream:
 
         described = {**self.files.description(), DIRECTORY: _named(spool.inputs)}
         return self.stream.start(trigger, on_progress, described, prepare_input)
+
+    def followed(self, trigger: Trigger, on_progress: Callable[[Metrics], None] | None = None) -> RunningStream:
+        """Starts the stream, which looks for new files by itself until it ends."""
+        running = self.start(trigger, on_progress)
+        if not trigger.available_now:
+            running.watch = Watch(self.spool).start()
+        return running
 
 
 @contextmanager

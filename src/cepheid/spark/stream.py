@@ -43,6 +43,7 @@ from cepheid.streaming.plan import StreamPlan
 from cepheid.streaming.requests import Requests
 from cepheid.streaming.sinks import END_OF_TIME_NAME, batch_name
 from cepheid.streaming.slots import Loads, moves
+from cepheid.streaming.spool import Watch
 from cepheid.streaming.storage import Directory, LocalDirectory
 from cepheid.streaming.versions import Planner, SavedVersion
 
@@ -280,6 +281,8 @@ class RunningStream:
     """Held while the queries change."""
     at_end: dict[str, int] | None = None
     """The matches of each query that were written at the end of the input."""
+    watch: Watch | None = None
+    """Looks for new files in the directories of the stream."""
 
     @property
     def totals(self) -> Totals:
@@ -296,6 +299,7 @@ class RunningStream:
         began = time.monotonic()
         while True:
             self._take_requests()
+            self._require_watch()
             query = self._query
             left = _PATIENCE if timeout is None else min(_PATIENCE, timeout - (time.monotonic() - began))
             with self._failures():
@@ -308,6 +312,13 @@ class RunningStream:
                 return True
             if timeout is not None and time.monotonic() - began >= timeout:
                 return False
+
+    def _require_watch(self) -> None:
+        """Stops the stream if new files can no longer be found, and raises the reason."""
+        if self.watch is not None and self.watch.failure is not None:
+            watch = self.watch
+            self.stop()
+            watch.require()
 
     @property
     def _query(self) -> StreamingQuery:
@@ -433,6 +444,8 @@ class RunningStream:
             return self.at_end
 
     def _close(self) -> None:
+        if self.watch is not None:
+            self.watch.end()
         self.ownership.release()
         if self.reporter is not None:
             self.reporter.close()

@@ -1,11 +1,12 @@
-"""`cepheid.stream`: queries over a streaming DataFrame."""
+"""`cepheid.stream`: queries over a streaming DataFrame, or over directories in which files appear."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -15,11 +16,13 @@ from cepheid.engine.event_types import settled
 from cepheid.engine.prepare import RunOptions
 from cepheid.engine.query_text import QueryText, require_settled_classes
 from cepheid.engine.shapes import OutputOptions
-from cepheid.errors import InputProblem
+from cepheid.errors import InputProblem, listing
 from cepheid.events import UNTYPED
-from cepheid.io.inputs import Columns
+from cepheid.io.frames import inputs_of
+from cepheid.io.inputs import Columns, Input
 from cepheid.optimize.adapt import Policy
 from cepheid.pattern import Query, types_named
+from cepheid.spark.file_stream import FileStream, StreamPaths
 from cepheid.spark.hadoop import open_directory
 from cepheid.spark.source import SparkEvents, SparkSource
 from cepheid.spark.stream import RunningStream, SparkStream, Trigger, Writer, buckets_of, tasks_of
@@ -30,19 +33,21 @@ from cepheid.streaming.delivery import Sinks
 from cepheid.streaming.metrics import Metrics
 from cepheid.streaming.planning import StreamOptions, StreamSource
 from cepheid.streaming.reader import RowReader
-from cepheid.streaming.sinks import FORMATS, FileSink, HookSink, Sink
+from cepheid.streaming.sinks import FORMATS, FileSink, Hook, HookSink, Sink
 from cepheid.streaming.slots import GREEDY
+from cepheid.streaming.storage import local_directory
 from cepheid.streaming.versions import Planner
 
 ONE = "query"
 """The name of the one query of a stream."""
 
-Hook = Callable[[Mapping[str, Any], str], None]
+Path = str | os.PathLike[str]
+Directories = Path | Sequence[Path | Input] | Mapping[str, Path | Input]
 
 
 def stream(
     query: str | Query | Mapping[str, str | Query] | None,
-    events: SparkEvents,
+    events: SparkEvents | Directories,
     *,
     watermark: str | int,
     checkpoint: str,
@@ -104,6 +109,10 @@ def stream(
     `events` is a streaming DataFrame, a dictionary with one for each event type, or `cepheid.Input` values with their
     own type, columns of time and unit. `type` is the type of all events, if no column holds it.
 
+    `events` may also be the path of a directory in which files appear, or several: a list of paths, a dictionary with
+    one for each event type, or `cepheid.Input` values. They are read as by `cepheid stream`: late events and rejects go
+    beside `output`, which they need, and the call returns when the first event has settled the columns.
+
     Events with a duration have their start in `start_column` and their end in `time_column`, which decides whether they
     are late. Those of one end are ordered by their start.
 
@@ -123,13 +132,50 @@ def stream(
     An event that completes more matches than `options={"max_matches": ...}` stops the stream. With `drop_keys=True`,
     the events of its key are ignored from then on instead; `metrics().dropped` lists the keys."""
     several = query is None or isinstance(query, Mapping)
+    inputs = inputs_of(events)
+    if inputs is not None and any(isinstance(item.data, str | os.PathLike) for item in inputs):
+        _require_directories(inputs, output, order_by, types, buckets, partitions)
+        stored = Checkpoint(local_directory(checkpoint), checkpoint).versions() if query is None else []
+        shown = OutputOptions(output_shape, detected_at, match_id, id_column)
+        with QueryText(query).located_errors() if isinstance(query, str) else nullcontext():
+            written = stored[-1].queries if stored else _written(query, dialect)
+            if not several:  # stored as the command line does: spaces do not matter
+                written = {name: replace(one, source=one.query) for name, one in written.items()}
+            opened = FileStream.open(
+                written,
+                inputs,
+                StreamPaths(
+                    tuple(item.path for item in inputs), checkpoint, str(output), late_output, reject_output, format
+                ),
+                Columns.of(type_column, time_column, start_column, type),
+                RunOptions.of(params, evaluator, options, None, adaptive, time_unit),
+                is_several=several,
+                follows=query is None,
+                watermark=watermark,
+                files_per_batch=None,
+                max_ahead=max_ahead,
+                wait=not available_now,
+                is_moved=moved,
+                drops_keys=drop_keys,
+                output=shown,
+                placement=placement,
+            )
+        if opened is None:
+            raise InputProblem(
+                f"there is no event yet in {listing(item.path for item in inputs)}",
+                expected="at least one event in each directory: it settles the columns",
+                hint="without available_now=True, the stream waits for the first event",
+            )
+        return opened.observed(on_match, on_late, writer, follow_rates).followed(
+            Trigger(available_now, interval, end_of_time), on_progress
+        )
     session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
     saved = Checkpoint(open_directory(checkpoint, session), checkpoint)
     known = saved.versions() if several else []
     queries = known[-1].queries if query is None and known else _written(query, dialect)
     examples = representatives(queries) if several else [written.query for written in queries.values()]
     columns = settled(Columns.of(type_column, time_column, start_column, type), examples)
-    input = SparkSource.of(events, columns, time_unit)
+    input = SparkSource.of(cast(SparkEvents, events), columns, time_unit)
     run_options = RunOptions.of(params, evaluator, options, None, adaptive, time_unit)
     session = input.frame.sparkSession
     require_workers(session)
@@ -163,6 +209,33 @@ def stream(
     if several:
         planned = replace(planned, planner=planner, moves=follow_rates).with_versions(versions)
     return planned.start(Trigger(available_now, interval, end_of_time), on_progress)
+
+
+def _require_directories(
+    inputs: Sequence[Input],
+    output: str | None,
+    order_by: Sequence[str],
+    types: Sequence[str] | None,
+    buckets: int | None,
+    partitions: int | None,
+) -> None:
+    if not all(isinstance(item.data, str | os.PathLike) for item in inputs):
+        raise InputProblem(
+            "some inputs of the stream are directories, and some DataFrames",
+            expected="directories only, or streaming DataFrames only",
+            hint="read the directories with spark.readStream",
+        )
+    if output is None:
+        raise InputProblem(
+            "a stream of directories needs an output", expected="output=DIRECTORY; late events and rejects go beside it"
+        )
+    given = {"order_by": order_by, "types": types, "buckets": buckets, "partitions": partitions}
+    of_frames = [name for name, value in given.items() if value]
+    if of_frames:
+        raise InputProblem(
+            f"{listing(of_frames)} {'is an option' if len(of_frames) == 1 else 'are options'} of streaming DataFrames",
+            expected="none of them for directories: their files have an order, and settle the types",
+        )
 
 
 def stream_source(events: SparkSource, queries: Iterable[Query], types: Sequence[str] | None) -> StreamSource:

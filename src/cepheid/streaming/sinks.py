@@ -74,12 +74,15 @@ def with_tables(directory: Directory) -> list[Directory]:
     return [directory, *map(directory.inside, tables)]
 
 
+Hook = Callable[[Mapping[str, Any], str], None]
+
+
 @dataclass(frozen=True, slots=True)
 class HookSink:
     """Calls a function with each row, for alerts. After a crash the rows of the last batch may come again, under the
     same name: a hook that must not act twice remembers the name."""
 
-    hook: Callable[[Mapping[str, Any], str], None]
+    hook: Hook
 
     def write(self, batch: str, rows: pa.Table, table: str = "") -> None:
         for row in rows.to_pylist():

@@ -281,13 +281,19 @@ class Watch:
         if self.failure is not None:
             raise self.failure
 
-    def __enter__(self) -> Watch:
+    def start(self) -> Watch:
         self.thread.start()
         return self
 
-    def __exit__(self, *problem: object) -> None:
+    def end(self) -> None:
         self.ended.set()
         self.thread.join()
+
+    def __enter__(self) -> Watch:
+        return self.start()
+
+    def __exit__(self, *problem: object) -> None:
+        self.end()
 
 
 # --- lines ------------------------------------------------------------------------------------------------------------
