@@ -170,9 +170,17 @@ WITHOUT_KERNEL: Tasks = {EMPTY: partial(with_task, NoKernel)}
 
 
 def side_by_side(
-    session: SparkSession, point: str, events: int, path: str, run: Callable[[Any], Outcome], tasks: Tasks, quick: bool
+    session: SparkSession,
+    point: str,
+    events: int,
+    path: str,
+    run: Callable[[Any], Outcome],
+    tasks: Tasks,
+    quick: bool,
+    enough: float = LONG_ENOUGH,
 ) -> list[Sample]:
-    """A query over a DataFrame and over Parquet files, as usual and in other ways: the medians of many runs."""
+    """A query over a DataFrame and over Parquet files, as usual and in other ways: the medians of as many runs as fit
+    into `enough` seconds each."""
     samples = []
     for source, given in ((FRAME, session.read.parquet(path)), (FILES_ALONE, path)):
         once = partial(run, given)
@@ -180,7 +188,7 @@ def side_by_side(
         variants += [Variant(point, source + s, events, partial(way, once), "none") for s, way in tasks.items()]
         interleaved(variants, repeats=1 if quick else REPEATS // 2)  # the JVM compiles during these runs
         spent, repeats = partial(cpu_of, session), 1 if quick else ROUNDS
-        samples += interleaved(variants, repeats=repeats, warm=False, cpu=spent, enough=LONG_ENOUGH, typical=True)
+        samples += interleaved(variants, repeats=repeats, warm=False, cpu=spent, enough=enough, typical=True)
     return samples
 
 
