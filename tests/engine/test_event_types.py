@@ -64,6 +64,16 @@ def test_none_of_the_types_is_an_error() -> None:
     assert cepheid.match("EVENT SEQ(Till x, Door y)", EVENTS.slice(0, 0)).num_rows == 0
 
 
+def test_a_primitive_event_that_two_declarations_use_is_no_type_of_the_input() -> None:
+    """The inner declaration then reads a stream that only the outer one lists among its inputs."""
+    script = """primitive P on Shelf as s schema v as s.v
+        complex X on P as p, P as q schema v as p.v event and(p, q; 9)
+        complex Q on X as x, P as p event seq(p, !x; 9)"""
+    assert cepheid.match(script, EVENTS).num_rows == 1
+    with pytest.raises(InputProblem, match="no event has a type of the query"):
+        cepheid.match("complex Q on Till as x, Door as y event seq(x, y; 9)", EVENTS)
+
+
 def test_the_command_line_refuses_the_same(tmp_path: Any) -> None:
     path = tmp_path / "events.csv"
     path.write_text("kind,ts\nShelf,1\nExit,2\n")

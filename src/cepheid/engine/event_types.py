@@ -10,7 +10,7 @@ from cepheid.events import UNTYPED
 from cepheid.io.inputs import NO_COLUMN, Columns
 from cepheid.io.rows import ROW
 from cepheid.io.source import SourceDescription
-from cepheid.pattern import EventClass, Query, SourceStream
+from cepheid.pattern import EventClass, Query, SourceStream, queries_of
 
 
 def require_event_types(query: Query, source: SourceDescription, in_python: bool = True) -> None:
@@ -82,11 +82,11 @@ def _similar(types: Iterable[str], known: Collection[str]) -> str | None:
 
 
 def _positive_classes(query: Query) -> Iterator[EventClass]:
-    """The classes of events of the input that the query and its inner queries bind."""
-    derived = {item.name for item in query.inputs if not isinstance(item, SourceStream)}
-    for role in query.roles.values():
-        if not role.negated and not derived.intersection(role.event_class.types):
-            yield role.event_class
-    for item in query.inputs:
-        if isinstance(item, Query):
-            yield from _positive_classes(item)
+    """The classes of events of the input that the query and its inner queries bind. An inner query may read a stream
+    that only the query around it lists among its inputs."""
+    parts = list(queries_of(query))
+    derived = {item.name for part in parts for item in part.inputs if not isinstance(item, SourceStream)}
+    for part in parts:
+        for role in part.roles.values():
+            if not role.negated and not derived.intersection(role.event_class.types):
+                yield role.event_class
