@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from cepheid.optimize.adapt import Adaptive as Adaptive
     from cepheid.optimize.adapt import Switch as Switch
     from cepheid.optimize.stats import Stats as Stats
+    from cepheid.spark.dataframes import CsvFiles as CsvFiles
     from cepheid.spark.session import session as session
-    from cepheid.spark.source import CsvFiles as CsvFiles
     from cepheid.spark.stream_api import stream as stream
     from cepheid.spark.workers import ship as ship
     from cepheid.streaming.verify import Verification as Verification
@@ -37,7 +37,7 @@ _MODULES = {
     "cepheid.optimize.adapt": ("Adaptive", "Switch"),
     "cepheid.optimize.stats": ("Stats",),
     "cepheid.spark.session": ("session",),
-    "cepheid.spark.source": ("CsvFiles",),
+    "cepheid.spark.dataframes": ("CsvFiles",),
     "cepheid.spark.stream_api": ("stream",),
     "cepheid.spark.workers": ("ship",),
     "cepheid.streaming.verify": ("Verification", "verify"),

@@ -416,7 +416,8 @@ def _spark_batch(
     on_workers: bool = False,
 ) -> SparkBatch:
     from cepheid.spark.batch import SparkBatch  # lazily: Spark takes seconds to load
-    from cepheid.spark.source import SparkSource, refuse_text_options
+    from cepheid.spark.dataframes import refuse_text_options
+    from cepheid.spark.source import SparkSource
     from cepheid.spark.workers import require_workers
 
     refuse_text_options(columns.text)

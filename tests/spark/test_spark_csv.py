@@ -20,7 +20,7 @@ from cepheid.errors import InputProblem, NotAvailable
 from cepheid.io.formats import csv
 from cepheid.io.formats.csv import CsvReader, ParsedLines, stored_csv
 from cepheid.io.shares import Part, StoredFile
-from cepheid.spark.source import CsvFiles
+from cepheid.spark.dataframes import CsvFiles
 
 LAYOUT = pa.schema([("type", pa.string()), ("ts", pa.int64()), ("id", pa.int64()), ("v", pa.float64())])
 SCHEMA = "type string, ts long, id long, v double"

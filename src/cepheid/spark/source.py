@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -26,13 +23,13 @@ from cepheid.engine.query_text import declared_types
 from cepheid.errors import InputProblem, shown
 from cepheid.events import MICROSECONDS, NANOSECONDS, UNTYPED, epoch_unit
 from cepheid.io.delta import delta_files, is_delta
-from cepheid.io.event_columns import require_time_column, schema_with_epochs
+from cepheid.io.event_columns import schema_with_epochs
 from cepheid.io.files import ColumnFile, EventFile, FileSource, TextFile
 from cepheid.io.formats import format_of, known_format
 from cepheid.io.formats.columnar import stored_columns
 from cepheid.io.formats.csv import stored_csv
 from cepheid.io.frames import inputs_of
-from cepheid.io.inputs import Columns, Input, TextOptions
+from cepheid.io.inputs import Columns, Input
 from cepheid.io.merged import MERGED_START, MERGED_TIME
 from cepheid.io.rejects import after_end, no_start, no_time
 from cepheid.io.shares import MOST_FILES, StoredFile, StoredFiles
@@ -41,30 +38,21 @@ from cepheid.io.storage import is_readable
 from cepheid.io.times import LAST_TIME, fraction_unit, not_whole, out_of_range
 from cepheid.pattern import EventClass, Query, durations, partition_attributes, queries_of, types_named, walk
 from cepheid.physical import attributes_in
-from cepheid.spark.arrow_schema import arrow_schema
 from cepheid.spark.catalyst import column, ticks
-from cepheid.spark.file_schema import spark_schema, unreadable_column
+from cepheid.spark.dataframes import (
+    CsvFiles,
+    frame_of,
+    in_zone,
+    is_narrow,
+    local_times,
+    read_parquet,
+    require_frame,
+    require_times,
+    schema_of,
+    with_string_types,
+)
 from cepheid.spark.session import session as running_session
 from cepheid.spark.worker import spark_types
-from cepheid.spark.workers import is_remote
-
-_USUAL: Mapping[str, str] = {
-    "spark.sql.parquet.mergeSchema": "false",
-    "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
-}
-"""With these settings Spark infers the schema in the footer of one file."""
-
-
-@dataclass(frozen=True, slots=True)
-class CsvFiles:
-    """CSV files with a declared schema. `path` is a file, a directory or a glob. `schema` has the names and types of
-    the columns in Spark's notation (`"type string, ts long"`). With `header`, the first line of each file is skipped.
-    Values may be quoted but may not contain line breaks."""
-
-    path: str
-    schema: str
-    header: bool = False
-
 
 SparkEvents = DataFrame | Input | Sequence[Input] | Mapping[str, DataFrame | Input]
 SparkInput = SparkEvents | str | os.PathLike[str] | CsvFiles
@@ -110,7 +98,7 @@ class SparkSource:
         if isinstance(events, str | os.PathLike) and not is_typed:
             return cls._stored(os.fspath(events), session or running_session(), columns)
         inputs = inputs_of(events) or [Input(events)]
-        return cls.of([replace(item, data=_frame(item.data, session)) for item in inputs], columns, unit)
+        return cls.of([replace(item, data=frame_of(item.data, session)) for item in inputs], columns, unit)
 
     @classmethod
     def of(cls, events: SparkEvents, columns: Columns, unit: str | None = None) -> SparkSource:
@@ -119,9 +107,9 @@ class SparkSource:
         own = inputs[0].columns(columns)
         if len(inputs) > 1 or own.event_type is not None:
             return united(inputs, columns, unit)
-        frame = in_zone(_with_string_types(_require_frame(inputs[0]), own.type), own)
-        source = cls(frame, own, _arrow_schema(frame))
-        _require_times(frame, source.schema, own)
+        frame = in_zone(with_string_types(require_frame(inputs[0]), own.type), own)
+        source = cls(frame, own, schema_of(frame))
+        require_times(frame, source.schema, own)
         return source
 
     @classmethod
@@ -135,9 +123,9 @@ class SparkSource:
                 hint='leave `session` out, read it with spark.read, or use cepheid.CsvFiles(path, "type string, ...")',
             )
         is_path = "/" in name or name.lower().endswith(".parquet")
-        frame = _read(name, session) if is_path else session.table(name)
+        frame = read_parquet(name, session) if is_path else session.table(name)
         source = cls.of(frame, columns)
-        if _local_times(frame, columns):  # Spark reads them
+        if local_times(frame, columns):  # Spark reads them
             return source
         names = source.frame.columns
         if is_path and is_delta(name) and not delta_files(name).partitioned:
@@ -154,9 +142,9 @@ class SparkSource:
 
     def for_query(self, query: Query, time_unit: str | None = None) -> SparkSource:
         """Adds the attributes of the types that the query names, and recognises the unit of time. A Spark job collects
-        the types of the first events, one those of all events if the query has names that may be types or not (ruling
-        8) or may have misspelt some, and another one the first and the last time if the query needs the unit and the
-        files have no statistics. Of files with nulls, another one finds the columns that a type lacks."""
+        the types of the first rows of a DataFrame, one those of all rows if the query has names that may be types or
+        not (ruling 8) or may have misspelt some, and another one the first and the last time if the query needs the
+        unit and the files have no statistics. Of files with nulls, another one finds the columns that a type lacks."""
         return self.for_queries([query], time_unit)
 
     def for_queries(self, queries: Sequence[Query], time_unit: str | None = None) -> SparkSource:
@@ -220,9 +208,9 @@ class SparkSource:
         named = list(dict.fromkeys(name for query in queries for name in types_named(query)))
         declared = {name for query in queries for name in declared_types(query).types}
         asks = any(map(_asks_for_types, queries))
-        if not asks and (declared.issuperset(named) or not _is_narrow(self.frame)):
+        if not asks and (declared.issuperset(named) or not is_narrow(self.frame)):
             return [*named, UNTYPED]
-        first = [row.type for row in self._types.limit(_FIRST).collect()]
+        first = self._first_types()
         seen = _names_of(set(first))
         if first and len(first) < _FIRST:
             return seen
@@ -231,6 +219,18 @@ class SparkSource:
         if asks or is_odd:
             return _names_of([row.type for row in self._types.distinct().collect()])
         return [*named, UNTYPED]
+
+    def _first_types(self) -> list[str | None]:
+        """The types of the first rows. A job would cost more than matching a small file, so files are read here."""
+        if self.files is None or not self.of_files or not pa.types.is_string(self.schema.field(self.columns.type).type):
+            return [row.type for row in self._types.limit(_FIRST).collect()]
+        found: list[str | None] = []
+        for path in dict.fromkeys(file.path for file in self.files.reader.files):
+            for batch in ColumnFile(path, None, "parquet", self.schema).read([self.columns.type]):
+                found += batch.column(0)[: _FIRST - len(found)].cast(pa.string()).to_pylist()
+                if len(found) == _FIRST:
+                    return found
+        return found
 
     def _with_unit(self, query: Query) -> SparkSource:
         needs_unit = any(duration.unit in MICROSECONDS for duration in durations(query))
@@ -312,25 +312,6 @@ class SparkSource:
         return self.frame.select(column(self.columns.type).cast("string").alias("type"))
 
 
-_NARROW = re.compile(
-    r"Project|Filter|Sample|Union|Range|LogicalRDD|LocalLimit|\w*EvalPython|MapIn\w+|\w*Relation|\w*Scan"
-)
-"""The nodes of Spark's plans whose first rows need no others."""
-
-
-def _is_narrow(frame: DataFrame) -> bool:
-    """Whether the first rows of a DataFrame cost little. Over Spark Connect its plan is unknown."""
-    if is_remote(frame.sparkSession):
-        return True
-    plans: list[Any] = [frame._jdf.queryExecution().optimizedPlan()]
-    for plan in plans:
-        if _NARROW.match(plan.nodeName()) is None:
-            return False
-        children = plan.children()
-        plans += [children.apply(at) for at in range(children.size())]
-    return True
-
-
 def _names_of(types: Iterable[str | None]) -> list[str]:
     return sorted({UNTYPED if name is None else name for name in types})
 
@@ -378,39 +359,6 @@ def _stored_file(file: EventFile, temporary: Path) -> StoredFile:
 # --- DataFrames -------------------------------------------------------------------------------------------------------
 
 
-def _read(path: str, session: SparkSession) -> DataFrame:
-    """The files as a DataFrame. Spark's inference of the schema is a job that costs more than a small query, so Arrow
-    infers it if the result is the same. Of a Delta table these are the files in its log."""
-    if is_delta(path):
-        table = delta_files(path)
-        known = from_arrow_schema(table.schema)
-        if not table.files:
-            return session.createDataFrame([], known)
-        return session.read.schema(known).option("basePath", path).parquet(*table.files)
-    as_usual = all(session.conf.get(name) == value for name, value in _USUAL.items())
-    schema = spark_schema(path) if as_usual else None
-    if schema is not None:
-        return session.read.schema(schema).parquet(path)
-    try:
-        return session.read.parquet(path)
-    except PySparkException as problem:
-        refused = unreadable_column(path)
-        if refused is None:
-            raise
-        raise InputProblem(
-            f"Spark cannot read the column `{shown(refused.name)}` of `{shown(path, 200)}`, of type {refused.type}",
-            hint="write timestamps in microseconds (`pq.write_table(..., coerce_timestamps='us')`) and times of day as "
-            "numbers, or match the file outside Spark",
-        ) from problem
-
-
-def _with_string_types(frame: DataFrame, type_column: str) -> DataFrame:
-    """The DataFrame with event types as strings, if they are integers."""
-    fields = {field.name: field.dataType for field in frame.schema}
-    is_integral = isinstance(fields.get(type_column), T.IntegralType)
-    return frame.withColumn(type_column, column(type_column).cast("string")) if is_integral else frame
-
-
 def _stored_parquet(frame: DataFrame, time_column: str, names: Sequence[str]) -> StoredFiles | None:
     """The files of a DataFrame. None if only Spark can read them: other storage, columns of these names that some file
     lacks (they may come from the names of directories, or differ in case), or too many files."""
@@ -420,27 +368,7 @@ def _stored_parquet(frame: DataFrame, time_column: str, names: Sequence[str]) ->
     return stored_columns([StoredFile(path) for path in paths], time_column, names)
 
 
-def _arrow_schema(frame: DataFrame) -> pa.Schema:
-    twice = [name for name in frame.columns if frame.columns.count(name) > 1]
-    if twice:
-        raise InputProblem(f"the DataFrame has two columns `{shown(twice[0])}`", hint="rename one of them")
-    return arrow_schema(frame)
-
-
 # --- several inputs ---------------------------------------------------------------------------------------------------
-
-
-def _frame(data: Any, session: SparkSession | None) -> Any:
-    """One of several inputs as a DataFrame, which Spark reads."""
-    if isinstance(data, CsvFiles):
-        reader = (session or running_session()).read.schema(data.schema).options(header=data.header)
-        return reader.options(mode="DROPMALFORMED").csv(data.path)
-    if not isinstance(data, str | os.PathLike):
-        return data
-    name = os.fspath(data)
-    spark = session or running_session()
-    is_path = "/" in name or name.lower().endswith(".parquet")
-    return _read(name, spark) if is_path else spark.table(name)
 
 
 def united(inputs: Sequence[Input], columns: Columns, unit: str | None = None) -> SparkSource:
@@ -466,7 +394,7 @@ def united(inputs: Sequence[Input], columns: Columns, unit: str | None = None) -
         parts = [part.with_column(MERGED_START, part.columns.start or part.columns.time) for part in parts]
     _require_same_types(parts)
     whole = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), (part.frame for part in parts))
-    schema = _arrow_schema(whole.drop(TYPES))
+    schema = schema_of(whole.drop(TYPES))
     hidden = (TYPES, MERGED_TIME, MERGED_START)
     attributes: dict[str, dict[str, pa.DataType]] = {}
     for part in parts:
@@ -490,8 +418,8 @@ class _Part:
     @classmethod
     def of(cls, item: Input, columns: Columns, unit: str | None) -> _Part:
         own = item.columns(columns)
-        frame = in_zone(_require_frame(item), own)
-        _require_times(frame, _arrow_schema(frame), own)
+        frame = in_zone(require_frame(item), own)
+        require_times(frame, schema_of(frame), own)
         if own.event_type is None and own.type not in frame.columns:
             raise InputProblem(
                 f"the events of {item.name} have no column `{shown(own.type)}`",
@@ -547,59 +475,6 @@ class _Part:
 
     def with_column(self, name: str, of: str) -> _Part:
         return replace(self, frame=self.frame.withColumn(name, column(of)))
-
-
-def in_zone(frame: DataFrame, columns: Columns) -> DataFrame:
-    """The DataFrame with times without a zone as those of the declared one, null where its clocks skipped them. Of two
-    moments with one time, when clocks are set back, it is the earlier one."""
-    local = _local_times(frame, columns)
-    return frame.withColumns({name: _moment(column(name), columns.text.zone or "UTC") for name in local})
-
-
-def _local_times(frame: DataFrame, columns: Columns) -> list[str]:
-    naive = (T.TimestampNTZType, T.DateType)
-    names = columns.times if columns.text.zone is not None else ()
-    return [name for name in names if name in frame.columns and isinstance(frame.schema[name].dataType, naive)]
-
-
-def _moment(of: Column, zone: str) -> Column:
-    there = of.cast("timestamp_ntz")
-    whole = F.convert_timezone(F.lit(zone), F.lit("UTC"), there)
-    is_shown = F.convert_timezone(F.lit("UTC"), F.lit(zone), whole) == there
-    return F.when(is_shown, F.timestamp_micros(ticks(whole, T.TimestampNTZType())))
-
-
-def refuse_text_options(text: TextOptions) -> None:
-    asked = [field.name for field in fields(text) if field.name != "zone" and getattr(text, field.name) is not None]
-    if asked:
-        raise InputProblem(
-            f"`{asked[0]}` of a DataFrame, whose values Spark has read",
-            hint="options of `spark.read.csv` read such files, and `to_timestamp(column, format)` such times",
-        )
-
-
-def _require_times(frame: DataFrame, schema: pa.Schema, columns: Columns) -> None:
-    """Times of DataFrames are no strings: Spark reads texts in other ways than files are read here, by its session."""
-    for name, what in ((columns.time, "time"), (columns.start, "start")):
-        if name in frame.columns and isinstance(frame.schema[name].dataType, T.StringType):
-            raise InputProblem(
-                f"the {what} column `{shown(name)}` of the DataFrame holds strings",
-                expected="timestamps or whole numbers",
-                hint=f"convert it: df.withColumn({name!r}, F.to_timestamp({name!r})), for other formats "
-                f"F.to_timestamp({name!r}, 'dd.MM.yyyy HH:mm'); a time without an offset is in the zone of the session",
-            )
-    require_time_column(schema, columns)
-
-
-def _require_frame(item: Input) -> DataFrame:
-    if isinstance(item.data, DataFrame):
-        refuse_text_options(item.text)
-        return item.data
-    raise InputProblem(
-        f"the events of `{item.name}` are a {type(item.data).__name__}",
-        expected="a DataFrame",
-        hint="spark.createDataFrame(...) makes one of a table",
-    )
 
 
 def _require_same_types(parts: Sequence[_Part]) -> None:
