@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +13,8 @@ from typer.testing import CliRunner
 import cepheid
 from cepheid import datasets
 from cepheid.app.cli import app
+from cepheid.app.cli.deployed import Following
+from cepheid.deploy.deployment import Written
 
 PAIR = "EVENT SEQ(t a, t b) WHERE [acc] AND a.amount < 60 AND b.amount > 300 WITHIN 1 days"
 RULE = "SELECT * FROM (t A; t B) WHERE FILTER(A.acc = B.acc), A.amount < {} AND B.amount > 200"
@@ -150,3 +154,19 @@ def test_the_plan_shows_what_is_shared(folder: Path) -> None:
     assert "-- rule19\n" in page and "-- rule20\n" not in page and "-- and 5 more" in page
     equal = {"a": "EVENT SEQ(t a, t b) WITHIN 5", "b": "EVENT SEQ(t x, t y) WITHIN 5 RETURN x.acc AS acc"}
     assert "equal queries, evaluated once" in cepheid.explain(equal, table)
+
+
+def test_files_that_were_refused_at_the_start_are_not_reported_again() -> None:
+    broken, other = Written("broken", "EVENT SEQ(A x, B"), Written("other", "EVENT SEQ(A x, B")
+    stored: dict[str, bytes] = {}
+    own = SimpleNamespace(read=stored.get, write=stored.__setitem__)
+    running: Any = SimpleNamespace(queries={}, stream=SimpleNamespace(checkpoint=SimpleNamespace(own=own)), changes=[])
+    running.planned = running.changes.append
+    running.change = running.changes.append
+    found = {"broken": broken}
+    following = Following(lambda: (dict(found), {}), refused={"broken": broken.text})
+    following(running)
+    assert not running.changes
+    found["other"] = other
+    following(running)
+    assert [[*change.add] for change in running.changes] == [["other"], ["other"]]

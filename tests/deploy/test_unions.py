@@ -250,3 +250,10 @@ def test_why_a_query_is_not_united(query: str, reason: str) -> None:
     found = matches_of(deployment, source)
     for name, text in queries.items():
         assert different_rows(rows_of(cepheid.match(text, HUNDRED)), found[name]) is None, name
+
+
+def test_a_refused_shape_names_the_query() -> None:
+    table = pa.table({"type": ["A", "B"], "ts": [1, 2], "k": [1, 1]})
+    queries = {"pairs": "EVENT SEQ(A a, B b) WITHIN 5", "sum": "EVENT SEQ(A a, B b) WITHIN 5 RETURN count(*) AS n"}
+    with pytest.raises(cepheid.CepheidError, match="the query `sum`: rows of the events of a summary"):
+        cepheid.match(queries, table, output="long")

@@ -106,7 +106,7 @@ def _union_node(union: United) -> Node:
     label = f"one plan for the trees of {queries} queries{cost}"
     children = [Node("shared joins", tuple(joins))] if joins else []
     children += [Node("shared buffers", tuple(buffers))] if buffers else []
-    return Node(label, (*children, Node("trees", tuple(trees))))
+    return Node(label, (*children, Node("trees (a stream runs each by itself)", tuple(trees))))
 
 
 def _alone_nodes(deployment: Deployment, operators: Sequence[Operator]) -> list[Node]:

@@ -26,6 +26,11 @@ from cepheid.physical import Kind, Lowered, kind_of
 
 LONGEST = 8
 """The most events of a family."""
+BY_STRATEGY = (
+    "its events are chosen by a strategy, so that it costs as much as it does alone (sequences of EQL, SASE and "
+    "ZStream that differ in constants share their work)"
+)
+"""Why a query of SASE+ has no family."""
 VERSION = "\0version"
 """The attribute of an event that counts the changes of a deployment before it arrived."""
 
@@ -99,7 +104,7 @@ def family_of(lowered: Lowered) -> tuple[Shape, Rule] | str:
         return _of_successors(lowered)
     if query.dialect.selection == COMBINATIONS and not query.dialect.ordered_by_position:
         return _of_combinations(lowered)
-    return "its events are chosen by a strategy"
+    return BY_STRATEGY
 
 
 def _of_successors(lowered: Lowered) -> tuple[Shape, Rule] | str:

@@ -31,7 +31,7 @@ from cepheid.engine.shapes import (
 )
 from cepheid.engine.stepping import Stepper
 from cepheid.engine.summary import Summary, merged_row, part_of, sums_up
-from cepheid.errors import Explosion, listing
+from cepheid.errors import Explosion, NotAvailable, listing, shown
 from cepheid.io.json_text import joined, json_texts, member
 from cepheid.io.rows import ROW, TYPE, Rows
 from cepheid.io.sinks import Objects
@@ -103,7 +103,10 @@ class OutputRun:
     @classmethod
     def of(cls, output: Output, operator: Prepared, shape: str, texts_of: Source | None = None) -> OutputRun:
         """`texts_of` is a source that was read row by row, for texts that show its rows unchanged."""
-        prepared = for_shape(output.prepared, shape)
+        try:
+            prepared = for_shape(output.prepared, shape)
+        except NotAvailable as error:
+            raise NotAvailable(f"the query `{shown(output.names[0])}`: {error.what}", hint=error.hint) from None
         steps = dict(zip(operator.variables, prepared.variables, strict=True))
         is_text = texts_of is not None
         if prepared.query.summarizes:

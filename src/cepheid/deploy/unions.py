@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from cepheid import expr as ex
 from cepheid.codegen.columns import schema_types
 from cepheid.deploy.deployment import Deployment, Operator, United
+from cepheid.deploy.families import BY_STRATEGY
 from cepheid.dialect import COMBINATIONS, RUNS, SUCCESSORS
 from cepheid.engine.prepare import Prepared, RunOptions
 from cepheid.engine.sampling import Sampler, is_large_enough
@@ -72,7 +73,7 @@ def why_apart(operator: Operator, options: RunOptions) -> str | None:
     if prepared.graph is not None:
         return "it uses other queries"
     if query.dialect.selection == RUNS:
-        return "its events are chosen by a strategy"
+        return BY_STRATEGY
     if query.dialect.selection == SUCCESSORS:
         return "only families of EQL's operators are shared"
     if query.dialect.selection != COMBINATIONS or query.dialect.ordered_by_position:

@@ -129,8 +129,10 @@ def deploy_command(
                 placement=placement,
                 master=master,
             )
-            following = Following(partial(read_folder, folder, dialect))
-            for name, error in {**refused, **({} if opened is None else opened.refused)}.items():
+            every = {**refused, **({} if opened is None else opened.refused)}
+            texts = {name: queries[name].text if name in queries else "" for name in every}
+            following = Following(partial(read_folder, folder, dialect), refused=texts)
+            for name, error in every.items():
                 refuse(name, error)
             trigger = Trigger(available_now, interval)
             run_stream(opened, paths, inputs, events.columns, trigger, signals, on_tick=following)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,9 +36,12 @@ class Following:
     read: Callable[[], tuple[dict[str, Written], dict[str, CepheidError]]]
     seen: dict[str, str] | None = None
     """The text of each query of the folder, as it was at the last look."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """The files that were refused and reported at the start, with their texts: "" for those that cannot be read."""
 
     def __call__(self, running: RunningStream) -> None:
         own = running.stream.checkpoint.own
+        reported = self.refused if self.seen is None else {}
         if self.seen is None:
             self.seen = json.loads(own.read(_FOLDER) or b"{}")
         try:
@@ -50,8 +53,10 @@ class Following:
         if now == self.seen:
             return
         for name, error in unreadable.items() if self.seen else ():
-            refuse(name, error)
-        new = {name: written for name, written in found.items() if self.seen.get(name) != written.text}
+            if reported.get(name) != "":
+                refuse(name, error)
+        changed = {name: written for name, written in found.items() if self.seen.get(name) != written.text}
+        new = {name: written for name, written in changed.items() if reported.get(name) != written.text}
         gone = [name for name in self.seen if name not in now]
         self.seen = now
         for change in _changes(running, new, gone):
