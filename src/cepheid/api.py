@@ -28,20 +28,11 @@ from cepheid.engine.query_text import declared_types, require_settled_classes
 from cepheid.engine.run import analyze, run, run_compressed, run_positions
 from cepheid.engine.shapes import EVENTS, FLAT, LONG, SHAPES, OutputOptions
 from cepheid.engine.text_order import order_cautions
-from cepheid.errors import (
-    CepheidError,
-    CepheidWarning,
-    Explosion,
-    InputProblem,
-    NotAvailable,
-    did_you_mean,
-    listing,
-    shown,
-)
+from cepheid.errors import CepheidError, CepheidWarning, Explosion, InputProblem, NotAvailable, listing, shown
 from cepheid.explanation import Explained, no_match_lines
 from cepheid.explanation import explain as explain_query
 from cepheid.io import frames
-from cepheid.io.inputs import Columns, Input, TextKeywords, TextOptions
+from cepheid.io.inputs import Columns, Input, TextKeywords, TextOptions, unknown_option
 from cepheid.io.merged import MergedSource
 from cepheid.io.source import SourceDescription, unit_caution
 from cepheid.io.stream_rows import reject_rows
@@ -275,6 +266,8 @@ def _deployed(
 
 
 def _named(queries: Mapping[str, str | Query], dialect: str) -> dict[str, Written]:
+    if not queries:
+        raise InputProblem("there are no queries", expected="at least one: {'name': query}")
     for name in queries:
         if not isinstance(name, str):
             raise InputProblem(f"the name of a query is `{shown(repr(name))}`", expected="a string")
@@ -468,11 +461,7 @@ def _text(of: Callable[..., Any], keywords: Mapping[str, Any]) -> TextOptions:
     names += TextKeywords.__annotations__
     unknown = next((name for name in keywords if name not in names), None)
     if unknown is not None:
-        raise InputProblem(
-            f"`{of.__name__}` has no option `{shown(unknown)}`",
-            expected=f"one of {listing(names, len(names))}",
-            hint=did_you_mean(unknown, names),
-        )
+        raise unknown_option(of.__name__, unknown, names)
     return TextOptions(**keywords)
 
 

@@ -19,7 +19,7 @@ from cepheid import expr as ex
 from cepheid.checks import NODE, NODE_COLUMNS
 from cepheid.errors import CepheidError, NameProblem, PatternProblem, TypeProblem, did_you_mean, listing
 from cepheid.events import MICROSECONDS, NO_CLOCK, UNIT_WORDS, Duration, Schema
-from cepheid.expr import MEMBER, Aggregate, At, Attr, Compare, Const, Expr, Over, Whole
+from cepheid.expr import MEMBER, Aggregate, At, Attr, Compare, Const, Expr, Over, Vector, Whole
 from cepheid.functions import FUNCTIONS
 from cepheid.inference import typed
 from cepheid.inner_aggregates import of_closure
@@ -111,7 +111,7 @@ def _settled(event_class: EventClass, schema: Schema) -> EventClass:
 def _length(amount: str) -> str:
     """What to write instead of a length of time without a value."""
     if amount in UNIT_WORDS:
-        return f"write WITHIN 1 {amount}"
+        return f"write WITHIN 1 {amount}; or set the parameter: --param {amount}=..., params={{'{amount}': 5}}"
     if re.fullmatch(r"P(?:\d+[YMWD])*(?:T(?:\d+[HMS])+)?", amount):
         return "write a number and a unit: WITHIN 5 minutes for PT5M"
     return f"write a number: WITHIN 5 minutes; or set the parameter: --param {amount}=..., params={{'{amount}': 5}}"
@@ -120,6 +120,14 @@ def _length(amount: str) -> str:
 def _no_value(node: ex.Param, query: Query) -> NameProblem:
     """The error of a name that is nothing."""
     name, first = node.name, next(iter(query.roles))
+    if Vector((node,)) in query.where and len(query.roles) > 1:
+        second = list(query.roles)[1]
+        return NameProblem(
+            f"`{name}` is not a condition",
+            span=node.span,
+            expected="a comparison",
+            hint=f"for events with the same {name} write {first}.{name} = {second}.{name}",
+        )
     if name in query.roles:
         length = f"; {name}.LEN is the number of its events" if query.roles[name].binds_many else ""
         return NameProblem(

@@ -286,10 +286,16 @@ def _check_duration(duration: Duration | None) -> None:
 # --- predicates and columns -------------------------------------------------------------------------------------------
 
 
-def _swapped(var: str, found: Mapping[str, Role]) -> str | None:
-    """The hint for a type and its variable in the wrong order, such as `SEQ(x Shelf)`."""
-    swapped = next((name for name, role in found.items() if var in role.event_class.types and name != var), None)
-    return None if swapped is None else f"the type comes first, then the variable: {swapped} {var}"
+def _of_type(node: Expr, type: str, found: Mapping[str, Role]) -> str | None:
+    """The hint for a type in place of its variable, or, if the type is the shorter name, such as `SEQ(x Shelf)`, for
+    both in the wrong order."""
+    var = next((name for name, role in found.items() if type in role.event_class.types and name != type), None)
+    if var is None:
+        return None
+    if len(type) < len(var):
+        return f"the type comes first, then the variable: {var} {type}"
+    written = f"{var}.{ex.name_text(node.name)}" if isinstance(node, Attr) else var
+    return f"`{type}` is a type, and its variable is `{var}`: write {written}"
 
 
 def _check_names(expression: Expr, found: Mapping[str, Role], query: Query, known: Collection[str]) -> None:
@@ -300,7 +306,7 @@ def _check_names(expression: Expr, found: Mapping[str, Role], query: Query, know
                     f"unknown variable `{var}`",
                     span=node.span,
                     expected=f"a variable of the pattern: {listing(found)}",
-                    hint=_swapped(var, found) or did_you_mean(var, found),
+                    hint=_of_type(node, var, found) or did_you_mean(var, found),
                 )
         if isinstance(node, ex.Same | ex.Filter | ex.OccursWithin) and not isinstance(node, query.dialect.conditions):
             raise PatternProblem(
@@ -395,10 +401,13 @@ def _instead_of_one_event(node: Aggregate) -> str:
 def _check_predicate(predicate: Expr, found: Mapping[str, Role], query: Query) -> None:
     names = ex.variables(predicate)
     absent = {var for var in names if var in found and found[var].negated}
+    closure = next((var for var, role in found.items() if role.binds_many), None)
     for node in ex.walk(predicate):
         if isinstance(node, Aggregate) and node.over is Over.MATCHES:
             raise PatternProblem(
-                f"`{ex.to_text(node)}` counts matches, so it is not allowed in WHERE", span=node.span, hint="use RETURN"
+                f"`{ex.to_text(node)}` counts matches, so it is not allowed in WHERE",
+                span=node.span,
+                hint=f"the number of events of a closure is {closure}.LEN" if closure is not None else "use RETURN",
             )
     if query.dialect.conditions_belong_to_operators:
         return

@@ -95,7 +95,8 @@ def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) ->
     from cepheid.io.times import time_hint
 
     prepared, time_column = run.prepared, run.source.columns.time
-    events, found = run.source.count or 0, counted(matches, "match", "matches")
+    events = run.source.count or 0
+    found = counted(matches, "row") if prepared.query.summarizes else counted(matches, "match", "matches")
     if rejects:
         rows = counted(events + rejects, "row")
         yield f"{rows} read = {counted(events, 'event')} + {counted(rejects, 'reject')}, {found}"

@@ -17,6 +17,12 @@ _OTHERS = ("~", ".bak", ".swp", ".tmp", ".orig", ".md")
 
 def read_folder(folder: Path, dialect: str = AUTO) -> tuple[dict[str, Written], dict[str, CepheidError]]:
     """The queries by the names of their files, and the files that are refused, each with the reason."""
+    if folder.is_file():
+        raise InputProblem(
+            f"`{shown(str(folder), 200)}` is a file",
+            expected="a directory of query files",
+            hint="`cepheid run` takes the file of one query: --query-file",
+        )
     if not folder.is_dir():
         raise InputProblem(f"there is no directory `{shown(str(folder), 200)}`", expected="a directory of query files")
     files: dict[str, list[Path]] = {}

@@ -20,6 +20,11 @@ from cepheid.io.source_list import SourceEntry, SourceList
 
 def table_links(tables: Mapping[str, Any], columns: Columns, regions: Mapping[str, str]) -> list[Link]:
     """Sources whose events are tables of any kind that `match` reads, with their regions."""
+    if not isinstance(tables, Mapping):
+        raise InputProblem(
+            f"the sources are a {type(tables).__name__}",
+            expected="the path of a file that names them, or tables by name: {'name': table}",
+        )
     if not tables:
         raise InputProblem("there are no sources", expected="at least one")
     for name in regions:

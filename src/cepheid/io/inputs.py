@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -173,6 +173,13 @@ class Input(TextOptions):
     time_unit: str | None = None
     format: str | None = None
 
+    def __new__(cls, *_: Any, **given: Any) -> Input:
+        names = [f.name for f in fields(cls)] if given else []
+        unknown = next((name for name in given if name not in names), None)
+        if unknown is not None:
+            raise unknown_option("Input", unknown, names)
+        return object.__new__(cls)
+
     def __post_init__(self) -> None:
         TextOptions.__post_init__(self)
         if self.time_unit is not None:
@@ -240,6 +247,16 @@ class Input(TextOptions):
         return self.type or f"a {type(self.data).__name__}"
 
 
+def unknown_option(of: str, name: str, names: Sequence[str]) -> InputProblem:
+    """The error of a keyword argument that `of` does not have."""
+    column = f"{name}_column"
+    return InputProblem(
+        f"`{of}` has no option `{shown(name)}`",
+        expected=f"one of {listing(names, len(names))}",
+        hint=f"did you mean `{column}`?" if column in names else did_you_mean(name, names),
+    )
+
+
 def _read_character(text: str, role: str) -> str:
     """A character, or the name of one that is hard to type in a shell: `\\t`, `tab`, `semicolon`."""
     character = _CHARACTERS.get(text.lower(), text)
@@ -265,6 +282,13 @@ def _require_encoding(name: str) -> None:
 
 
 def _require_zone(name: str, format: str | None) -> None:
+    if not isinstance(name, str):
+        written = "UTC" if name is UTC else getattr(name, "key", None) or "Europe/Berlin"
+        raise InputProblem(
+            f"the zone is a {type(name).__name__}",
+            expected="a name of the IANA database, such as Europe/Berlin, America/New_York or UTC",
+            hint=f'write zone="{written}"',
+        )
     try:
         ZoneInfo(name)
     except (ValueError, OSError, LookupError):  # such as `../x`, a directory, an unknown name

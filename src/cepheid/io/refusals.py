@@ -79,7 +79,7 @@ class _Refusals:
         return reason
 
     def _time(self, values: Mapping[str, Any], column: str, noun: str) -> int:
-        kind, ticks = event_time(values, column, noun)
+        kind, ticks = event_time(values, column, noun, self.columns.text.time_format)
         self.kinds[column][kind] += 1
         if kind is not self.kind:
             raise Malformed(self.kind.rejects(values[column], noun))

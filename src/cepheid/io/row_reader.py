@@ -149,7 +149,7 @@ class _InputReader:
                 parsed.append((row, TimeKind.INTEGER))
                 continue
             try:
-                kind, row.time = event_time(row.values, self.columns.time)
+                kind, row.time = event_time(row.values, self.columns.time, "time", self.columns.text.time_format)
             except Malformed as problem:
                 self.rejects.append(row.rejected(str(problem)))
             else:
@@ -176,7 +176,7 @@ class _InputReader:
                 if self.fraction_unit is not None and isinstance(value, int | float) and not isinstance(value, bool):
                     kind, row.start = TimeKind.TIMESTAMP, round(value * MICROSECONDS[self.fraction_unit])
                 else:
-                    kind, row.start = event_time(row.values, column, "start")
+                    kind, row.start = event_time(row.values, column, "start", self.columns.text.time_format)
             except Malformed as problem:
                 self.rejects.append(row.rejected(str(problem)))
             else:

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cepheid.errors import InputProblem, shown
+from cepheid.errors import InputProblem
 from cepheid.io.event_columns import is_naive, is_time, moments_of, starts_in_time, why_no_start
 from cepheid.io.formats.text import timestamps, unfit_timestamps, usual_times
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import REASON, no_time
 from cepheid.io.rows import one_batch, python_values
-from cepheid.io.times import NO_TIME, out_of_range, skipped_time, skipped_time_reason
+from cepheid.io.times import out_of_range, skipped_time, skipped_time_reason, unfit_time
 
 
 def sifted(table: pa.Table, columns: Columns) -> tuple[pa.Table, Mapping[int, str]]:
@@ -57,7 +57,7 @@ def _read(column: pa.ChunkedArray, columns: Columns, noun: str, reasons: dict[in
     unfit = unfit_timestamps(usual) & np.asarray(usual.is_valid())
     for row in np.flatnonzero(unfit).tolist():
         written = usual[row].as_py()
-        reasons.setdefault(row, skipped_time(written, noun) or f"the {noun} `{shown(written)}` is {NO_TIME}")
+        reasons.setdefault(row, skipped_time(written, noun) or unfit_time(written, noun, text.time_format))
     parsed = timestamps(pc.if_else(pa.array(unfit), pa.scalar(None, pa.string()), usual))
     assert parsed is not None, "each string that is left is a timestamp"
     return parsed

@@ -35,6 +35,12 @@ _NANOSECOND_WORDS = ("ns", "nsec", "nsecs", "nanosecond", "nanoseconds")
 
 def unit_of(word: str) -> str:
     """The unit of an integer time column, by its name."""
+    if not isinstance(word, str):
+        raise InputProblem(
+            f"the unit of times is a {type(word).__name__}",
+            expected=f"one of {listing(COLUMN_UNITS)}",
+            hint='write time_unit="s" for times in seconds',
+        )
     plain = word.strip().lower()
     unit = "ns" if plain in _NANOSECOND_WORDS else UNIT_WORDS.get(plain)
     if unit not in COLUMN_UNITS:
@@ -144,10 +150,13 @@ def _swapped(format: str) -> str:
 def time_hint(reasons: Iterable[str], format: str | None = None, in_python: bool = True) -> str:
     """How to read times that are not recognised, with the format that they seem to have, or that is declared. The
     reasons to reject them show them in backquotes."""
-    if format is not None:
-        return f"the times are declared to have the format {shown(format)}"
     shown_times = (reason.partition("`")[2].partition("`")[0].strip() for reason in islice(reasons, _MOST_SEEN))
     times = [time for time in shown_times if time] or [""]
+    if format is not None:
+        seen = _read_most(times)
+        option = f'time_format="{seen}"' if in_python else f"--time-format '{seen}'"
+        meant = "" if seen is None or seen == format else f", and seem to have {option}"
+        return f"the times are declared to have the format {shown(format)}{meant}"
     lacks = "a day" if _NO_DAY.fullmatch(times[0]) else "a year" if _NO_YEAR.fullmatch(times[0]) else None
     if lacks is not None:
         return (
@@ -218,8 +227,17 @@ def fraction_unit(first: float, last: float, declared: str | None = None) -> str
 _MISSING = object()
 
 
-def event_time(values: Mapping[str, Any], column: str, noun: str = "time") -> tuple[TimeKind, int]:
-    """The time in a column of a row. Malformed, with the `noun` of the time in the reason, if there is none."""
+def unfit_time(time: str, noun: str = "time", format: str | None = None) -> str:
+    """The reason to reject a text that is no time, and not of the declared format."""
+    unfit = "" if format is None else f"does not fit the format {shown(format)}, and "
+    return f"the {noun} `{shown(time)}` {unfit}is {NO_TIME}"
+
+
+def event_time(
+    values: Mapping[str, Any], column: str, noun: str = "time", format: str | None = None
+) -> tuple[TimeKind, int]:
+    """The time in a column of a row. Malformed, with the `noun` of the time in the reason, if there is none; the
+    `format` is the declared one."""
     value = value_of(values, column, _MISSING)
     if value is None or value is _MISSING:
         state = "null" if value is None else "missing"
@@ -232,7 +250,7 @@ def event_time(values: Mapping[str, Any], column: str, noun: str = "time") -> tu
         if ticks is None and (reason := skipped_time(value, noun)) is not None:
             raise Malformed(reason)
         if ticks is None:
-            raise Malformed(f"the {noun} `{shown(value)}` is {NO_TIME}")
+            raise Malformed(unfit_time(value, noun, format))
         return TimeKind.TIMESTAMP, ticks
     if isinstance(value, float) and value.is_integer():
         value = int(value)

@@ -42,6 +42,11 @@ _LABEL = re.compile(
 
 def parse(text: str, dialect: str = AUTO, source: str = "query") -> Query:
     """Parse and check a text. Errors show their position in the text, which is called `source`."""
+    if not isinstance(text, str):
+        raise InputProblem(
+            f"the query is of type `{type(text).__name__}`",
+            expected='the text of a query, such as "EVENT SEQ(A a, B b)"',
+        )
     if text.startswith(_BYTE_ORDER_MARK):
         text = " " + text[1:]
     try:

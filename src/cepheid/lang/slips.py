@@ -33,6 +33,7 @@ _CLAUSES = frozenset(
 _ANOTHER_QUERY = re.compile(r";?\s*(EVENT|PATTERN|SELECT)\s+[\w`(*!]", re.IGNORECASE)
 _BEGINS = re.compile(r"\b(EVENT|PATTERN|SELECT)\b", re.IGNORECASE)
 _SELECT = re.compile(r"\bSELECT\b", re.IGNORECASE)
+_COLUMNS = re.compile(r"SELECT\b(?!.*\bFROM\b)", re.IGNORECASE | re.DOTALL)
 _FROM = re.compile(r"\bFROM\b", re.IGNORECASE)
 _PATTERN_BEFORE = re.compile(r"(?:\bSEQ\s*\([^()]*|\b(?:EVENT|PATTERN)\s*)\Z", re.IGNORECASE)
 _ANY_TYPE = re.compile(r"\bANY\s*\(\s*\Z", re.IGNORECASE)
@@ -102,6 +103,7 @@ _SLIPS = (
     _slip(rf"\bFROM\b{_NOT_WHERE}(\w+)\s*([+*])\s*\0(\w+)", r"write the variable before the closure: \1 \3\2"),
     _slip(rf"\bFROM\b{_NOT_WHERE}\0(?:NOT\b|!)", r"an exception cancels what waits: FROM (A a; B b) \\ C c"),
     _slip(r"\bSELECT\b[^;]*\.\0\*", "write SELECT * for all events, or name the variables: SELECT a, b"),
+    _slip(r"\bLIMIT\s+\d+\s*\0(?:OFFSET\b|,)", "there is no OFFSET: LIMIT takes the first matches that are found"),
     _slip(r"\bLIMIT\s+\d+\s+\0(\w+)", r"LIMIT stands last: \1 ... LIMIT 5"),
     _slip(r"\bIS\s+NOT\s+\0['\"\w]", "write != 'text' for other values; IS NOT tests for NULL only: a.x IS NOT NULL"),
     _slip(r"\bIS\s+\0['\"\w]", "write = 'text' for a value; IS tests for NULL only: a.x IS NULL"),
@@ -183,6 +185,10 @@ _SLIPS = (
         r"\b(?:EVENT|PATTERN)\s+SEQ\s*\([^()]*\0(?:-+>|;(?!\s*\d)|&|\|)",
         "write commas between the components: SEQ(A x, B y)",
     ),
+    _slip(
+        r"\bEVENT\s+([\w`]+(?:\s+\w+)?)\s*\0-+>\s*([\w`]+(?:\s+(?!WITHIN|WHERE|RETURN|LIMIT)\w+)?)",
+        r"write a sequence: SEQ(\1, \2)",
+    ),
     _slip(r"\0-+>", "write `;` between an event and the next one: A; B"),
     _slip(r"\0\{\s*(\d+)\s*(?:\.\.+|-|:)\s*(\d*)\s*\}", r"write the bounds with a comma: {\1,\2}"),
     _slip(r"\bPATTERN\b[^{}]*?([\w`]+)\s+(\w+)\s*\0\[\s*(\d+)\s*\]", r"write the number after the type: \1{\3} \2[]"),
@@ -259,6 +265,8 @@ def hint_at(text: str, span: Span) -> str | None:
     odd = _ODD_NAME.match(text, span.start) if before.endswith(".") else None
     if odd is not None:
         return f"write a name with other characters in backticks: `{odd[1].strip()}`"
+    if _COLUMNS.match(text, span.start) and _BEGINS.search(skeleton(before)):
+        return "the columns of the output are in RETURN: RETURN a.x, b.y"
     if (
         (following := _ANOTHER_QUERY.match(text, span.start))
         and not before.rstrip().endswith("(")

@@ -6,7 +6,9 @@ Exit codes: 0 for success, 1 for a bug in Cepheid (of `doctor`: for a problem on
 from __future__ import annotations
 
 import io
+import os
 import re
+import select
 import sys
 from typing import Annotated, Any
 
@@ -43,6 +45,12 @@ class _Commands(TyperGroup):
         except CepheidError as error:
             report.note(str(error), "red")
             raise typer.Exit(USER_ERROR) from error
+        except BrokenPipeError:
+            if not _is_closed(sys.stdout):
+                raise
+            # The interpreter flushes standard output at its end, which would fail again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit from None
         except _USAGE_ERROR as error:
             extra = re.fullmatch(r"Got unexpected extra argument\S* \((.*)\)", getattr(error, "message", ""))
             command = getattr(getattr(error, "ctx", None), "info_name", None)
@@ -70,6 +78,17 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     app(prog_name="cepheid")
+
+
+def _is_closed(stream: Any) -> bool:
+    """Whether the reader of a stream, such as `head`, has closed its pipe. Another pipe may have broken instead, such
+    as that to Spark."""
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), select.POLLOUT)
+    except (AttributeError, OSError, ValueError):  # a system without poll, or no file
+        return False
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
 def _show_version(wanted: bool) -> None:

@@ -27,7 +27,12 @@ def detect_command(
     ],
     sources: Annotated[str, typer.Option(metavar="FILE", help="The file that names the sources, as JSON.")],
     deadline: Annotated[
-        str | None, typer.Option(metavar="LENGTH", help="The longest time from an event to its detection, such as 2s.")
+        str | None,
+        typer.Option(
+            metavar="LENGTH",
+            help="The longest time from an event to its detection, with its unit, such as 2s. "
+            "A bare number is in the unit of the times: microseconds, if they are timestamps.",
+        ),
     ] = None,
     plan: Annotated[
         str | None,

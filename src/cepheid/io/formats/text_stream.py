@@ -53,7 +53,7 @@ def read_rows(files: Iterable[tuple[str, Iterable[RawRow | BrokenRow]]], layout:
 def _time(values: dict[str, Any], column: str, layout: StreamLayout, noun: str = "time") -> tuple[TimeKind, int]:
     value = values.get(column)
     if layout.epoch_unit is None or isinstance(value, bool) or not isinstance(value, int | float):
-        return event_time(values, column, noun)
+        return event_time(values, column, noun, layout.columns.text.time_format)
     at = value * MICROSECONDS[layout.epoch_unit]
     if not abs(at) <= LAST_TIME:
         raise Malformed(out_of_range(value, noun))

@@ -1,0 +1,72 @@
+"""Arguments of other types and names, and files that are not what they are declared to be: what to write instead."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, timedelta
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import cepheid
+from cepheid.app.cli import app
+from cepheid.errors import CepheidError
+
+EVENTS = pd.DataFrame({"type": ["Shelf", "Exit"], "ts": pd.to_datetime(["2024-03-01", "2024-03-02"])})
+SASE = "EVENT SEQ(Shelf x, Exit e)"
+
+CALLS: list[tuple[Callable[[], object], str, str]] = [
+    (lambda: cepheid.detect(SASE, [EVENTS, EVENTS]), "the sources are a list", "{'name': table}"),  # type: ignore[arg-type]
+    (lambda: cepheid.detect(SASE, EVENTS), "the sources are a DataFrame", "{'name': table}"),
+    (lambda: cepheid.match(SASE, EVENTS, zone=UTC), "the zone is a timezone", 'write zone="UTC"'),  # type: ignore[arg-type]
+    (
+        lambda: cepheid.match(SASE, EVENTS, time_unit=timedelta(seconds=1)),  # type: ignore[arg-type]
+        "the unit of times is a timedelta",
+        'write time_unit="s"',
+    ),
+    (lambda: cepheid.parse(5), "the query is of type `int`", "EVENT SEQ(A a, B b)"),  # type: ignore[arg-type]
+    (lambda: cepheid.Input("x", time="a"), "`Input` has no option `time`", "did you mean `time_column`?"),  # type: ignore[call-arg]
+    (lambda: cepheid.match(SASE, EVENTS, time="ts"), "`match` has no option `time`", "did you mean `time_column`?"),  # type: ignore[call-arg]
+    (lambda: cepheid.match({}, EVENTS), "there are no queries", "{'name': query}"),
+]
+
+
+@pytest.mark.parametrize(("call", "what", "instead"), CALLS, ids=[what for _, what, _ in CALLS])
+def test_an_argument_of_another_type_or_name(call: Callable[[], object], what: str, instead: str) -> None:
+    with pytest.raises(CepheidError) as raised:
+        call()
+    assert what in raised.value.what and instead in f"{raised.value.expected} {raised.value.hint}"
+
+
+def test_a_declared_format_that_the_times_do_not_have(tmp_path: Path) -> None:
+    (tmp_path / "events.csv").write_text("type,ts\nShelf,01.03.2024 10:00\nExit,13.03.2024 10:00\n")
+    with pytest.raises(CepheidError) as raised:
+        cepheid.match(SASE, tmp_path / "events.csv", time_format="%Y/%m/%d")
+    assert "does not fit the format %Y/%m/%d" in raised.value.what
+    assert 'seem to have time_format="%d.%m.%Y %H:%M"' in (raised.value.hint or "")
+
+
+def test_the_rows_of_an_aggregate_are_not_called_matches(tmp_path: Path) -> None:
+    (tmp_path / "events.csv").write_text("type,ts\nShelf,1\nShelf,2\n")
+    done = CliRunner().invoke(app, ["run", "EVENT Shelf x RETURN count(*)", "--input", str(tmp_path / "events.csv")])
+    assert "2 events read, 1 row, 0 rejects" in done.stderr
+
+
+def test_a_file_in_place_of_the_directory_of_queries(tmp_path: Path) -> None:
+    (tmp_path / "q.txt").write_text(SASE)
+    done = CliRunner().invoke(app, ["deploy", str(tmp_path / "q.txt"), "--input", str(tmp_path / "q.txt")])
+    assert "q.txt` is a file" in done.stderr and "a directory of query files" in done.stderr
+
+
+def test_a_reader_that_has_read_enough(tmp_path: Path) -> None:
+    (tmp_path / "events.csv").write_text("type,ts\n" + "Shelf,1\n" * 20_000)
+    command = [sys.executable, "-m", "cepheid", "run", "EVENT Shelf x", "--input", str(tmp_path / "events.csv")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        assert run.stdout is not None and run.stderr is not None
+        run.stdout.readline()
+        run.stdout.close()
+        assert (run.wait(60), b"Traceback" in run.stderr.read()) == (0, False)
