@@ -70,6 +70,11 @@ def _keys_of_node(node: PreparedNode, nodes: Mapping[str, PreparedNode]) -> Sequ
     return keys if node.counting is None else [name for name in keys if name in node.counting.group]
 
 
+def remembers(node: PreparedNode) -> bool:
+    """Whether an event of a node may be one with an earlier one, at any distance of time."""
+    return node.identity is not None and TIME not in _identifying(node)
+
+
 def _identifying(node: PreparedNode) -> set[str]:
     """The columns of its event in which two events of a node with the same `event_id` agree, TIME among them."""
     expr = None if node.identity is None else node.identity.expr

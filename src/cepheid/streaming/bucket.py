@@ -385,11 +385,11 @@ class Bucket:
 
     def _graph_is_over(self, query: StreamQuery, watermark: int) -> bool:
         """Whether no event so far can affect a later match. Each query may wait for its window after the queries that
-        feed it have waited for theirs."""
+        feed it have waited for theirs, and an event about many for that of the events it counts."""
         if watermark == END_OF_TIME:
             return True
         window, limits = query.window, any(one.query.limit is not None for one in query.evaluated)
-        if window is None or limits or query.sums_up:
+        if window is None or limits or query.sums_up or query.remembers:
             return False
         return watermark - 1 - self.last > window + 2 * len(query.evaluated)
 

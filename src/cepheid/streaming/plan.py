@@ -24,7 +24,7 @@ from cepheid.engine.derivation import Wiring
 from cepheid.engine.oracle import derived_columns
 from cepheid.engine.prepare import Prepared, is_alone
 from cepheid.engine.shapes import EVENTS
-from cepheid.engine.spread import spread
+from cepheid.engine.spread import remembers, spread
 from cepheid.expr import Aggregate
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import ROW, START, TIME
@@ -96,8 +96,16 @@ class StreamQuery(StreamOutput):
     @property
     def window(self) -> int | None:
         """The window in ticks, if it is one of time: with those of the queries that feed it."""
-        windows = [_window_of(one) for one in self.evaluated]
+        graph = self.prepared.graph
+        counted = [node.counting.window for node in graph.nodes if node.counting is not None] if graph else []
+        windows = [*map(_window_of, self.evaluated), *counted]
         return None if None in windows else sum(window for window in windows if window is not None)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether a later event may be one with an event so far, however long ago: they have the same `event_id`."""
+        graph = self.prepared.graph
+        return graph is not None and any(map(remembers, graph.nodes))
 
     @property
     def evaluated(self) -> list[Prepared]:
