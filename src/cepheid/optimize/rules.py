@@ -363,15 +363,15 @@ def _implied(members: Sequence[Attr], where: Sequence[Expr]) -> Iterator[Expr]:
 
 
 def _equal_when_absent(query: Query, classes: Sequence[Sequence[Attr]], sure: _SureAttributes) -> Iterator[Expr]:
-    """The equalities between events of one negated operator that must equal the same event, or equal ones."""
+    """The equalities between events of one negated operator that must equal the same event, or equal ones. If that
+    event is of a branch that did not occur, the equalities with it do not apply."""
     operators = [
-        {role for role in pt.roles(node)}
-        for negation in pt.walk(query.pattern)
-        if isinstance(negation, pt.Neg)
+        (set(pt.roles(node)), bound)
+        for negation, bound in _negations(query.pattern)
         for node in pt.walk(negation.item)
         if isinstance(node, pt.Seq | pt.Conj)
     ]
-    groups: dict[object, list[Attr]] = {}
+    groups: dict[Attr | int, list[Attr]] = {}
     for predicate in query.where if operators else ():
         match predicate:
             case Compare(op="=", left=Attr() as left, right=Attr() as right):
@@ -383,10 +383,21 @@ def _equal_when_absent(query: Query, classes: Sequence[Sequence[Attr]], sure: _S
                     ):
                         members = next((number for number, some in enumerate(classes) if outer in some), outer)
                         groups.setdefault(members, []).append(inner)
-    for attributes in groups.values():
+    for key, attributes in groups.items():
+        needed = {key.var} if isinstance(key, Attr) else set()
         for one, other in itertools.combinations(attributes, 2):
-            if one.var != other.var and any({one.var, other.var} <= names for names in operators):
+            names = {one.var, other.var}
+            if one.var != other.var and any(names <= inside and needed <= bound for inside, bound in operators):
                 yield Compare("=", one, other)
+
+
+def _negations(pattern: Pattern, bound: frozenset[str] = frozenset()) -> Iterator[tuple[pt.Neg, frozenset[str]]]:
+    """The negations, each with the variables that are bound wherever it applies."""
+    bound |= frozenset(always_bound(pattern))
+    if isinstance(pattern, pt.Neg):
+        yield pattern, bound
+    for item in () if isinstance(pattern, pt.EventClass) else pt.subpatterns(pattern):
+        yield from _negations(item, bound)
 
 
 def _one_equality_each(query: Query, classes: Sequence[Sequence[Attr]]) -> list[Expr]:
