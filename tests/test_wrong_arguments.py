@@ -70,3 +70,40 @@ def test_a_reader_that_has_read_enough(tmp_path: Path) -> None:
         run.stdout.readline()
         run.stdout.close()
         assert (run.wait(60), b"Traceback" in run.stderr.read()) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("values", "option"),
+    [
+        (("1,234.50", "7,000.00"), "--thousands comma, thousands"),
+        (("10,5", "2,25"), "--decimal comma, decimal"),
+        (("1.234,50", "2,1"), "--decimal comma, decimal"),
+        (("1,234", "5,678"), "--thousands comma or --decimal comma"),
+        (("1'234", "1'000"), "--thousands apostrophe, thousands"),
+        (("1 234.5", "1 000"), "--thousands space, thousands"),
+    ],
+)
+@pytest.mark.parametrize("condition", ["x.price > 1000", "x.price + 1 > 1000"])
+def test_numbers_that_are_text_show_one_and_how_to_declare_them(
+    values: tuple[str, str], option: str, condition: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "events.csv"
+    EVENTS.assign(price=values).to_csv(path, sep=";", index=False)
+    marked = values[0]
+    with pytest.raises(CepheidError) as raised:
+        cepheid.match(f"{SASE} WHERE {condition}", path)
+    hint = raised.value.hint or ""
+    assert f"`price` seems to hold numbers as text, such as `{marked}`" in hint and option in hint
+    assert "CAST" not in hint
+
+
+def test_a_thousands_separator_that_is_declared_as_the_hint_says(tmp_path: Path) -> None:
+    path = tmp_path / "events.csv"
+    EVENTS.assign(price=["1,234.50", "2,000.00"]).to_csv(path, index=False)
+    assert len(cepheid.match(f"{SASE} WHERE x.price > 1000", path, thousands="comma")) == 1
+
+
+def test_texts_that_are_no_numbers_keep_the_general_hint() -> None:
+    with pytest.raises(CepheidError) as raised:
+        cepheid.match(f"{SASE} WHERE x.price > 1000", EVENTS.assign(price=["A", "1,200.00"]))
+    assert "a string is written in quotes: '1000'" in (raised.value.hint or "")

@@ -177,8 +177,8 @@ def _arithmetic_type(expr: Expr, op: str, left: Expr, right: Expr) -> Type:
 def _of_texts(op: str, left: Expr, right: Expr) -> str:
     """What to write instead of an operation on strings: `+` often joins them."""
     if op == "+" and left.type == right.type == STRING:
-        return f"strings are joined by concat({to_text(left)}, {to_text(right)}); {_NUMBERS_IN_TEXT}"
-    return _NUMBERS_IN_TEXT
+        return f"strings are joined by concat({to_text(left)}, {to_text(right)}); {NUMBERS_IN_TEXT}"
+    return NUMBERS_IN_TEXT
 
 
 def _aggregate_type(expr: Aggregate) -> Type:
@@ -201,7 +201,7 @@ def _aggregate_type(expr: Aggregate) -> Type:
                     f"`{to_text(expr)}` adds up a {of.noun}",
                     span=expr.span,
                     expected="an attribute that holds numbers",
-                    hint=_NUMBERS_IN_TEXT if of == STRING else None,
+                    hint=NUMBERS_IN_TEXT if of == STRING else None,
                 )
             return types.average(of) if function.averages else sum_type(of, expr.over)
 
@@ -215,9 +215,10 @@ def sum_type(of: Type, over: ex.Over) -> Type:
     return types.decimal(SHORT_DIGITS, of.scale) if of.family is Family.DECIMAL else INTEGER
 
 
-_NUMBERS_IN_TEXT = (
+NUMBERS_IN_TEXT = (
     "a number in text is read by CAST(... AS double); "
-    'numbers such as 10,5 in a CSV file are declared: --decimal comma, or Input(..., decimal="comma")'
+    'numbers such as 10,5 in a CSV file are declared: --decimal comma, or Input(..., decimal="comma"); '
+    "1,200.00 needs --thousands comma"
 )
 _SUBTRACT = "subtract the times: (b.ts - a.ts) / 1 second is a number"
 _ELSEWHERE = {
@@ -327,7 +328,7 @@ def _require_comparable(op: str, left: Expr, right: Expr, whole: Expr) -> None:
             elif kind == BOOLEAN and isinstance(other, Const):
                 hint = "a boolean is true or false, without quotes"
             elif kind == STRING and isinstance(other, Const) and isinstance(other.value, int | float):
-                hint = f"a string is written in quotes: '{other.value}'; {_NUMBERS_IN_TEXT}"
+                hint = f"a string is written in quotes: '{other.value}'; {NUMBERS_IN_TEXT}"
         raise TypeProblem(
             f"`{to_text(whole)}` compares a {left.type.noun} with a {right.type.noun}",
             span=whole.span,

@@ -18,11 +18,13 @@ from cepheid.engine.layout import Detection, column_names
 from cepheid.engine.match_ids import MATCH_ID, EventIds, MatchIds
 from cepheid.engine.positions import Binding
 from cepheid.engine.sampling import Sampler, is_large_enough
+from cepheid.engine.text_order import numbers_hint
 from cepheid.engine.thresholds import Counting, single_events
-from cepheid.errors import InputProblem, NotAvailable, PatternProblem, did_you_mean, listing, shown
+from cepheid.errors import InputProblem, NotAvailable, PatternProblem, TypeProblem, did_you_mean, listing, shown
 from cepheid.events import START, Clock, Schema
 from cepheid.explanation import Feed
 from cepheid.graph import InputNode, Node, ProjectionNode, QueryNode, graph_of, is_composed
+from cepheid.inference import NUMBERS_IN_TEXT
 from cepheid.io.event_columns import readable_schema
 from cepheid.io.inputs import Columns
 from cepheid.io.source import SourceDescription, clock_of, schema_of
@@ -218,7 +220,13 @@ def bound_query(query: Query, source: SourceDescription, options: RunOptions) ->
     """The query bound to the source's columns, its event types, and the clock of their times."""
     schema = schema_of(source, sorted(types_named(query)))
     clock = clock_of(source, options.time_unit)
-    return bind(query, replace(schema, time_column=source.columns.time, clock=clock), options.params), schema, clock
+    try:
+        bound = bind(query, replace(schema, time_column=source.columns.time, clock=clock), options.params)
+    except TypeProblem as problem:
+        if problem.hint is not None and NUMBERS_IN_TEXT in problem.hint:
+            problem.hint = numbers_hint(problem.span, query, source) or problem.hint
+        raise
+    return bound, schema, clock
 
 
 def _composed(

@@ -7,14 +7,23 @@ import re
 from collections.abc import Iterator
 
 from cepheid import expr as ex
-from cepheid.errors import shown
-from cepheid.expr import At, Attr, Compare
+from cepheid.errors import Span, shown
+from cepheid.expr import Aggregate, At, Attr, Compare
 from cepheid.io.files import FileSource, TextFile
 from cepheid.io.source import SourceDescription
 from cepheid.pattern import Query
 from cepheid.types import Family
 
 _NUMBER = re.compile(r"\s*[+-]?[0-9][0-9.,' \u00a0\u202f]*\s*")
+_MARK = re.compile(r"[,' \u00a0\u202f]")
+_PLAIN = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+_WRITTEN = {
+    "thousands comma": re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?"),
+    "decimal comma": re.compile(r"(?:[0-9]+|[0-9]{1,3}(?:\.[0-9]{3})+)(?:,[0-9]+)?"),
+    "thousands apostrophe": re.compile(r"[0-9]{1,3}(?:'[0-9]{3})+(?:\.[0-9]+)?"),
+    "thousands space": re.compile(r"[0-9]{1,3}(?:[ \u00a0\u202f][0-9]{3})+(?:\.[0-9]+)?"),
+}
+"""How numbers are written, by the option that declares it."""
 _SAMPLE = 100
 
 
@@ -37,12 +46,38 @@ def order_cautions(query: Query, source: SourceDescription) -> list[str]:
 
 def _instead(texts: list[str], name: str) -> str:
     cast = f"write CAST(a.{ex.name_text(name)} AS double)"
-    if not any(mark in text for text in texts for mark in ",' \u00a0\u202f"):
+    if not any(_MARK.search(text.strip()) for text in texts):
         return cast
-    declared = (
-        'declare how they are written: --decimal comma or --thousands comma, decimal="comma" or thousands="comma"'
+    plain = [text.strip().lstrip("+-") for text in texts]
+    fitting = [
+        option
+        for option, form in _WRITTEN.items()
+        if all(form.fullmatch(text) or _PLAIN.fullmatch(text) for text in plain)
+    ]
+    if "decimal comma" in fitting:
+        fitting = [option for option in fitting if option in ("decimal comma", "thousands comma")]
+    options = fitting or ["decimal comma", "thousands comma"]
+    on_command_line = " or ".join(f"--{option}" for option in options)
+    in_python = " or ".join('{}="{}"'.format(*option.split()) for option in options)
+    return f"declare how they are written: {on_command_line}, {in_python} in Python"
+
+
+def numbers_hint(span: Span | None, query: Query, source: SourceDescription) -> str | None:
+    """What to write where an expression at this position takes numbers, and its attributes hold texts that seem to be
+    some, with the first of them. None if they do not."""
+    if span is None:
+        return None
+    expressions = [*query.where, *(column.expr for column in query.output or ())]
+    nodes = (
+        node for node in ex.walk(*expressions) if isinstance(node, Attr | At | Aggregate) and node.span is not None
     )
-    return f"{declared} in Python"
+    inside = [node.name for node in nodes if node.span and span.start <= node.span.start and node.span.end <= span.end]
+    names = [name for name in dict.fromkeys(inside) if name is not None and name in source.schema.names]
+    for name, texts in _samples(source, names):
+        if texts and all(_NUMBER.fullmatch(text) for text in texts):
+            marked = next((text for text in texts if _MARK.search(text)), texts[0])
+            return f"`{shown(name)}` seems to hold numbers as text, such as `{shown(marked)}`; {_instead(texts, name)}"
+    return None
 
 
 def _samples(source: SourceDescription, names: list[str]) -> Iterator[tuple[str, list[str]]]:
