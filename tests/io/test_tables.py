@@ -126,21 +126,24 @@ ORDERS = "EVENT SEQ(A a, B b) WHERE b.v > a.v"
     ],
 )
 @pytest.mark.parametrize("condition", ["b.v > a.v", "a.v <= b.v", "b.v > '0'"])
-def test_texts_that_are_ordered_like_numbers(values: tuple[str, str], hint: str, condition: str, tmp_path: Any) -> None:
+def test_texts_that_are_ordered_like_numbers(values: tuple[str, str], hint: str, condition: str) -> None:
     events = pd.DataFrame({"type": ["A", "B"], "ts": [1, 2], "v": values})
     query = f"EVENT SEQ(A a, B b) WHERE {condition}"
     with pytest.warns(CepheidWarning, match=f"orders texts by their characters .*{hint}"):
         cepheid.match(query, events)
-    if hint.startswith("declare"):
-        events.to_csv(tmp_path / "a.csv", sep=";", index=False)
-        with pytest.warns(CepheidWarning, match=f"orders texts by their characters .*{hint}"):
-            cepheid.match(query, str(tmp_path / "a.csv"))
-        found = CliRunner().invoke(app, ["run", query, "--input", str(tmp_path / "a.csv")])
-        assert "warning: " in found.stderr and "--decimal comma" in found.stderr
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            declared = ORDERS.replace(">", "<")
-            assert cepheid.match(declared, str(tmp_path / "a.csv"), decimal="comma").num_rows == 1
+
+
+@pytest.mark.parametrize("values", [("10,5", "2,5"), ("1.234,50", "2,00")])
+def test_texts_are_ordered_as_numbers_where_their_form_is_declared(values: tuple[str, str], tmp_path: Any) -> None:
+    path, query = str(tmp_path / "a.csv"), ORDERS.replace(">", "<")
+    pd.DataFrame({"type": ["A", "B"], "ts": [1, 2], "v": values}).to_csv(path, sep=";", index=False)
+    with pytest.warns(CepheidWarning, match="orders texts by their characters .*declare how they are written"):
+        cepheid.match(query, path)
+    found = CliRunner().invoke(app, ["run", query, "--input", path])
+    assert "warning: " in found.stderr and "--decimal comma" in found.stderr
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert cepheid.match(query, path, decimal="comma").num_rows == 1
 
 
 @pytest.mark.parametrize("values", [("a", "b"), ("1", "x"), ("2024-03-01", "2024-03-02")])
