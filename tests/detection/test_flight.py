@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from detection.running import rows
+from ports import free_port
 from pyarrow import flight
 
 import cepheid
@@ -49,7 +50,7 @@ def log_of(name: str, table: pa.Table, ended: bool = True, retention: int | None
 
 @contextmanager
 def served(*logs: GrowingLog, **options: object) -> Iterator[list[FlightLog]]:
-    servers = [FlightLog(log, ServerOptions(beat=0.05, **options)) for log in logs]  # type: ignore[arg-type]
+    servers = [FlightLog(log, ServerOptions(beat=0.05, port=free_port(), **options)) for log in logs]  # type: ignore[arg-type]
     try:
         yield servers
     finally:
