@@ -26,10 +26,11 @@ from cepheid.engine.layout import column_names
 from cepheid.engine.prepare import Prepared, RunOptions, code_of, feeds_of, prepare, require_used
 from cepheid.engine.query_text import declared_types, require_settled_classes
 from cepheid.engine.run import analyze, run, run_compressed, run_positions
+from cepheid.engine.sampling import first_statistics
 from cepheid.engine.shapes import EVENTS, FLAT, LONG, SHAPES, OutputOptions
 from cepheid.engine.text_order import order_cautions
 from cepheid.errors import CepheidError, CepheidWarning, Explosion, InputProblem, NotAvailable, listing, shown
-from cepheid.explanation import Explained, no_match_lines
+from cepheid.explanation import Explained, no_match_lines, require_text
 from cepheid.explanation import explain as explain_query
 from cepheid.io import frames
 from cepheid.io.inputs import Columns, Input, TextKeywords, TextOptions, unknown_option
@@ -40,7 +41,7 @@ from cepheid.kernels.registry import SEARCHING
 from cepheid.lang import parse
 from cepheid.limits import Limits
 from cepheid.optimize.adapt import Policy, Switch
-from cepheid.optimize.stats import Stats
+from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Query
 from cepheid.streaming.sinks import read_rows
 from cepheid.streaming.storage import Directory, local_directory
@@ -364,6 +365,7 @@ def explain(
 
 def _explained(prepared: Prepared, level: str, format: str, analysis: Analysis | None = None) -> str:
     if level == "code":
+        require_text(format)
         return code_of(prepared)
     plan = prepared.plan if level != "query" else None
     return explain_query(prepared.written, format, plan, analysis, feeds_of(prepared))
@@ -383,7 +385,8 @@ def statistics(
     **text: Unpack[TextKeywords],
 ) -> Stats:
     """Returns the statistics of the events for a query: rates of its event classes and selectivities of its predicates.
-    Pass them to `match(..., stats=...)`. A Spark DataFrame is counted in one pass."""
+    Pass them to `match(..., stats=...)`. They are those of the first events; a Spark DataFrame is counted in one
+    pass."""
     parsed = _parsed(query, dialect)
     columns = _columns(query, parsed, Columns.of(type_column, time_column, start_column, type, _text(statistics, text)))
     options = RunOptions(params=params or {}, time_unit=time_unit)
@@ -395,7 +398,13 @@ def statistics(
     opened = frames.opened(events, columns, time_unit, declared_types(parsed))
     if opened is None:
         raise InputProblem("the iterator of events is empty, so the columns are unknown", expected="at least one batch")
-    return _prepared(query, parsed, opened.source, options).stats
+    prepared = _prepared(query, parsed, opened.source, options)
+    if prepared.graph is not None:
+        raise NotAvailable(
+            "statistics are of one query over the input, and this one uses other queries or declarations",
+            hint="ask for the statistics of each query that reads the input alone",
+        )
+    return first_statistics(prepared.plan, opened.source) if prepared.stats == NO_STATS else prepared.stats
 
 
 def _spark_batch(

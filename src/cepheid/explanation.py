@@ -96,6 +96,16 @@ def rendered(description: Explanation, format: str) -> Explained:
     return Explained.of(render(description), description)
 
 
+def require_text(format: str) -> None:
+    """Generated code is shown as it is, and has no picture."""
+    if format != "text":
+        raise InputProblem(
+            f"generated code has no format `{shown(format)}`",
+            expected="`text`",
+            hint="leave the format out, or ask for the plan: it has pictures",
+        )
+
+
 # --- queries ----------------------------------------------------------------------------------------------------------
 
 _STRATEGIES: Mapping[Strategy, str] = {

@@ -122,7 +122,8 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 75rem; margin: 1rem auto
 ul { list-style: none; padding-left: 1.3rem; border-left: 1px solid #c9d3dd; margin: 0 0 0 .3rem; }
 li { padding: .1rem 0; } h1 { font-size: 1.3rem; } h2 { font-size: 1.1rem; }
 table { border-collapse: collapse; } td, th { border: 1px solid #c9d3dd; padding: .2rem .6rem; text-align: left; }
-svg { max-width: 100%; } pre { background: #eef3f8; padding: .6rem; overflow-x: auto; }
+svg { max-width: 100%; } pre { background: #eef3f8; padding: .6rem;
+  white-space: pre-wrap; overflow-wrap: anywhere; }
 """
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import cepheid
+from cepheid.errors import InputProblem
 from cepheid.explanation import Explained
 from cepheid.nfa import Automaton, Edge
 from cepheid.picture import Explanation, Node
@@ -70,6 +71,14 @@ def test_notebooks_show_a_picture_of_every_plan(evaluator: str) -> None:
     plan = cepheid.explain(QUERIES["sase"], EVENTS, evaluator=evaluator)
     assert isinstance(plan, Explained)
     assert any(label.startswith(f"evaluator: {evaluator}") for label in assert_readable(plan._repr_html_()))
+
+
+def test_pages_wrap_the_text_of_a_query_and_code_has_no_picture() -> None:
+    page = cepheid.explain(QUERIES["long"], format="html")
+    assert "white-space: pre-wrap" in page and "overflow-x" not in page
+    assert "def step(" in cepheid.explain(QUERIES["sase"], EVENTS, level="code")
+    with pytest.raises(InputProblem, match="generated code has no format `svg`"):
+        cepheid.explain(QUERIES["sase"], EVENTS, level="code", format="svg")
 
 
 def test_a_query_prints_as_its_text_and_shows_a_picture() -> None:

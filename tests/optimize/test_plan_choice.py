@@ -67,6 +67,30 @@ def test_statistics_of_a_table() -> None:
     assert stats.selectivities["IBM.price > Sun.price"] == pytest.approx(1 / 62, abs=0.02)
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "EVENT SEQ(IBM a, Sun b) WHERE a.price > 0 AND a.price < b.price WITHIN 9 units",
+        "PATTERN SEQ(IBM+ a[], Sun b) WHERE skip_till_next_match { a[i].price > a[i-1].price }",
+        "SELECT * FROM IBM a; Sun b WHERE FILTER(a.price < b.price)",
+        "complex Q on IBM as a, Sun as b event seq(a, b; 9)",
+    ],
+)
+def test_statistics_of_few_events_in_every_language(query: str) -> None:
+    few = SELECTIVE.slice(0, 200)
+    for events in (few, iter(few.to_batches())):
+        stats = cepheid.statistics(query, events)
+        assert stats.rates["a"] == pytest.approx(1 / 3, abs=0.1) and stats.rates["b"] > 0
+    assert len(cepheid.match(query, few, stats=stats)) == len(cepheid.match(query, few))
+    assert cepheid.statistics(query, few.slice(0, 0)) == cepheid.Stats()
+
+
+def test_statistics_of_a_query_over_others_are_refused() -> None:
+    text = "P: EVENT SEQ(IBM a, Sun b) WITHIN 9 units\nQ: EVENT SEQ(P p, IBM c) WITHIN 9 units"
+    with pytest.raises(NotAvailable, match="uses other queries"):
+        cepheid.statistics(text, SELECTIVE.slice(0, 200))
+
+
 # --- EXPLAIN ANALYZE --------------------------------------------------------------------------------------------------
 
 

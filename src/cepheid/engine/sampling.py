@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from cepheid.codegen.encoder import Encoder
 from cepheid.engine.observation import Observer
 from cepheid.io.event_columns import for_kernel
 from cepheid.io.rows import TIME, TYPE
-from cepheid.io.source import SourceDescription, columns_read
+from cepheid.io.source import Source, SourceDescription, columns_read
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.physical import Plan
 
@@ -39,9 +42,19 @@ def is_large_enough(source: SourceDescription) -> bool:
     return source.count is not None and source.count >= MIN_EVENTS
 
 
+def first_statistics(plan: Plan, source: Source) -> Stats:
+    """The statistics of the first events, however few they are: for a user who asks, not for the choice of a plan."""
+    names = columns_read(plan.attributes, source.schema)
+    first = source.sample(names, SAMPLE)
+    return _observed_in(next(source.batches(names), None) if first is None else first, plan, names)
+
+
 def _observed(plan: Plan, source: SourceDescription, size: int) -> Stats:
     names = columns_read(plan.attributes, source.schema)
-    first = source.sample(names, size)
+    return _observed_in(source.sample(names, size), plan, names)
+
+
+def _observed_in(first: pa.RecordBatch | None, plan: Plan, names: Sequence[str]) -> Stats:
     if first is None or not first.num_rows:
         return NO_STATS
     events = for_kernel(first, names)

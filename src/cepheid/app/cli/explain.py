@@ -9,7 +9,7 @@ import typer
 from cepheid.app import report
 from cepheid.app.cli import options as cli
 from cepheid.errors import InputProblem
-from cepheid.explanation import explain
+from cepheid.explanation import explain, require_text
 
 
 @cli.with_shared_options
@@ -33,6 +33,8 @@ def explain_command(
     \b
     Example:
       cepheid explain --query-file theft.sase --input events.csv --analyze"""
+    if code:
+        require_text(format)
     written = query.read()
     parsed = written.parse()
     if not input:
