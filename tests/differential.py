@@ -89,10 +89,10 @@ def rows_of(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def plain(value: Any) -> Any:
-    """The value in one form: NaN is null, -0.0 is 0.0, and equal decimals print alike."""
+    """The value in one form: NaN and -0.0 are values of their own, and equal decimals print alike."""
     match value:
         case float():
-            return None if value != value else value + 0.0
+            return repr(value) if value != value or str(value) == "-0.0" else value
         case Decimal():
             return without_zeros(value) if value else Decimal(0)
         case dict():

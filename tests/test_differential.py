@@ -108,10 +108,12 @@ def test_cases_of_every_language_are_accepted_matched_and_run_by_every_evaluator
 
 def test_results_are_compared_by_value_in_any_order_of_rows() -> None:
     one = pa.table({"a": [1, 2], "f": [0.1 + 0.2, float("nan")]})
-    two = pa.table({"a": [2, 1], "f": [None, 0.3]})
+    two = pa.table({"a": [2, 1], "f": [float("nan"), 0.3]})
     assert difference(one, two) is None
     assert difference(one, two.slice(1)) == "2 rows / 1 rows"
-    assert difference(one, pa.table({"a": [2, 1], "f": [None, 0.31]})) == "f: 0.30000000000000004 / 0.31"
+    assert difference(one, pa.table({"a": [2, 1], "f": [float("nan"), 0.31]})) == "f: 0.30000000000000004 / 0.31"
+    assert difference(one, pa.table({"a": [2, 1], "f": [None, 0.3]})) == "f: 'nan' / None"
+    assert difference(pa.table({"f": [0.0]}), pa.table({"f": [-0.0]})) == "f: 0.0 / '-0.0'"
     assert difference(one, two.set_column(0, "a", two["a"].cast(pa.float64()))) == "types: a: int64 / double"
 
 

@@ -170,8 +170,15 @@ def value(expr: Expr, env: Env) -> Any:
 
 
 def output_value(expr: Expr, env: Env) -> Any:
-    """The value of an output column: null where it reads an event that the match does not have."""
-    return value_or_null(expr, replace(env, is_output=True))
+    """The value of an output column: null where it reads an event that the match does not have. An attribute that is
+    returned as it is keeps NaN."""
+    found = value_or_null(expr, replace(env, is_output=True))
+    if found is None and isinstance(expr, Attr):
+        try:
+            return attribute(_event_at(expr, env), expr.name)
+        except _Vacuous:
+            return None
+    return found
 
 
 def value_or_null(expr: Expr, env: Env) -> Any:

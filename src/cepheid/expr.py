@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from cepheid.errors import Span
 from cepheid.events import MICROSECONDS, Duration, timestamp_text
 from cepheid.types import UNKNOWN, Family, Type
-from cepheid.values import mean, total
+from cepheid.values import mean, of_group, total
 
 Value = int | float | str | bool | Decimal | bytes | None
 """A constant."""
@@ -231,8 +231,8 @@ class AggregateFunction:
 AGGREGATES: Mapping[str, AggregateFunction] = {
     "sum": AggregateFunction(ResultType.NUMBER, total),
     "avg": AggregateFunction(ResultType.NUMBER, mean, averages=True),
-    "min": AggregateFunction(ResultType.VALUE, lambda values, _: min(values), compares=True),
-    "max": AggregateFunction(ResultType.VALUE, lambda values, _: max(values), compares=True),
+    "min": AggregateFunction(ResultType.VALUE, lambda values, _: of_group(min, values), compares=True),
+    "max": AggregateFunction(ResultType.VALUE, lambda values, _: of_group(max, values), compares=True),
     "count": AggregateFunction(ResultType.COUNT, lambda values, _: len(values)),
     "first": AggregateFunction(ResultType.VALUE, lambda values, _: values[0]),
     "last": AggregateFunction(ResultType.VALUE, lambda values, _: values[-1]),

@@ -1,7 +1,8 @@
 """Arithmetic and comparison of values: the definition that every evaluator is held to (ruling 14).
 
-A value is an int (integers; dates, timestamps and durations in microseconds), a float that is not NaN, a Decimal with
-the scale of its type, a bool, a string, bytes, a list, or None for null.
+A value is an int (integers; dates, timestamps and durations in microseconds), a float, a Decimal with the scale of its
+type, a bool, a string, bytes, a list, or None for null. NaN counts as null wherever it is read; attributes that are output
+as they are keep it.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def to_float(value: Any) -> float:
 
 def fitted(value: Any, type_: Type) -> Any:
     """A value in the type of its attribute, which may be wider than that of the value; NaN is null."""
-    if isinstance(value, float) and math.isnan(value):
+    if is_null(value):
         return None
     if isinstance(value, int | Decimal) and not isinstance(value, bool):
         if type_.family is Family.FLOAT:
@@ -70,6 +71,11 @@ def fitted(value: Any, type_: Type) -> Any:
         if type_.family is Family.DECIMAL:
             return decimal_of(unscaled(value, type_.scale), type_.scale)
     return value
+
+
+def is_null(value: Any) -> bool:
+    """Whether a value counts as null: null itself, or NaN."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def is_number(value: Any) -> bool:
@@ -179,7 +185,7 @@ def compare(op: str, left: Any, right: Any) -> bool:
     >>> compare("=", 2**53 + 1, 2.0**53), compare("=", [1, None], [1.0, None]), compare("<", True, 2)
     (False, True, False)
     """
-    if left is None or right is None:
+    if is_null(left) or is_null(right):
         return False
     if isinstance(left, list | tuple) and isinstance(right, list | tuple):
         return op in ("=", "!=") and _are_equal(left, right) == (op == "=")
@@ -196,7 +202,7 @@ def _are_equal(left: Any, right: Any) -> bool:
     """Lists are equal if their items are; there, null equals null."""
     if isinstance(left, list | tuple) and isinstance(right, list | tuple):
         return len(left) == len(right) and all(map(_are_equal, left, right))
-    return (left is None and right is None) or compare("=", left, right)
+    return (is_null(left) and is_null(right)) or compare("=", left, right)
 
 
 # --- functions --------------------------------------------------------------------------------------------------------
@@ -265,6 +271,19 @@ def extreme(op: str, candidates: Sequence[Any]) -> Any:
     for value in known[1:]:
         best = value if compare(op, value, best) else best
     return best
+
+
+def positive_zero(value: Any) -> Any:
+    """The value, 0.0 for -0.0. The two are equal, so the least or greatest of a group, of which both may be, is 0.0."""
+    return value + 0.0 if isinstance(value, float) else value
+
+
+def of_group(choose: Callable[[list[Any]], Any], values: list[Any]) -> Any:
+    """The least or greatest value of a group; null if the values have no order: lists, or strings beside numbers."""
+    kinds = {"number" if is_number(value) else type(value) for value in values}
+    if len(kinds) > 1 or not kinds <= {"number", bool, str, bytes}:
+        return None
+    return positive_zero(choose(values))
 
 
 # --- dates ------------------------------------------------------------------------------------------------------------

@@ -100,7 +100,17 @@ def selected(fn: str, array: pa.Array, lengths: Array) -> pa.Array:
     rows = np.zeros(len(lengths), np.int64)
     if groups.filled.any():
         rows[groups.filled] = groups.rows[_selected(fn, groups)]
-    return array.take(pa.array(rows, mask=~groups.filled))
+    chosen = array.take(pa.array(rows, mask=~groups.filled))
+    return _with_positive_zeros(chosen) if fn in ("min", "max") else chosen
+
+
+def _with_positive_zeros(array: pa.Array) -> pa.Array:
+    """The floats with 0.0 for -0.0 (`values.positive_zero`); other values unchanged."""
+    kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    if not pa.types.is_floating(kind):
+        return array
+    wide = array.cast(kind).cast(pa.float64())
+    return pc.add(wide, 0.0).cast(kind).cast(array.type)
 
 
 def _selected(fn: str, groups: Groups) -> Array:

@@ -22,6 +22,7 @@ from cepheid.events import START as START
 from cepheid.events import Event
 from cepheid.io.inputs import Columns
 from cepheid.runtime.kernel import Array
+from cepheid.types import FLOAT
 from cepheid.values import without_zeros
 
 TYPE, TIME = "\0type", "\0time"
@@ -270,23 +271,24 @@ def events_of(
 
 
 def _values(name: str, array: pa.Array) -> Iterator[tuple[str, list[Any]]]:
-    """The values of a column as the oracle reads them; the fields of a struct have dotted names."""
+    """The values of a column as the oracle reads them, NaN as it is; the fields of a struct have dotted names."""
     if pa.types.is_struct(array.type):
         for field in array.type:
             yield from _values(f"{name}.{field.name}", pc.struct_field(array, field.name))
         return
-    values = to_python(from_arrow(array), len(array))
+    column = from_arrow(array)
+    values = to_python(column, len(array))
+    if column.type == FLOAT:
+        values = [v if v is not None else nan for v, nan in zip(values, array.to_pylist(), strict=True)]
     yield name, [_item(v) for v in values] if pa.types.is_nested(array.type) else values
 
 
 def _item(value: Any) -> Any:
-    """An item of a list as the oracle reads it; NaN is null there too."""
+    """An item of a list as the oracle reads it."""
     match value:
         case list() | tuple():
             return [_item(item) for item in value]
-        case float():
-            return None if math.isnan(value) else value
-        case Decimal() | bytes() | date() | time() | timedelta():
+        case float() | Decimal() | bytes() | date() | time() | timedelta():
             return value
         case _:
             return plain(value)

@@ -18,7 +18,7 @@ from cepheid.codegen.scalar import NULL, Term, is_null
 from cepheid.physical import Kind, kind_of
 from cepheid.runtime.numbers import HIGHEST, LOWEST
 from cepheid.types import UNKNOWN, Family, Type
-from cepheid.values import arithmetic
+from cepheid.values import arithmetic, positive_zero
 
 _EXACT = (Kind.INT, Kind.UNSIGNED)
 
@@ -162,7 +162,8 @@ class AggregateCode:
         return self.exact if attribute in _EXACT else self.other
 
     def term(self, attribute: Type, accumulators: Sequence[str]) -> Term:
-        """Its value, and the condition that it is not null: `sum`, if `count > 0 and beyond == 0`."""
+        """Its value, and the condition that it is not null: `sum`, if `count > 0 and beyond == 0`. Of floats, `min` and
+        `max` may be -0.0 here: no condition tells it from 0.0, and what is returned is not computed here."""
         kind = kind_of(attribute) or Kind.FLOAT
         if self.result is not None:
             return self.result(attribute, *accumulators)
@@ -220,8 +221,8 @@ AGGREGATE_CODE: Mapping[str, AggregateCode] = {
         (Merge.ADD, Merge.COUNT),
         lambda type_, total, count: arithmetic("/", total, count, type_),
     ),
-    "min": AggregateCode(("least", "count"), ("least",), merge=(Merge.LEAST,)),
-    "max": AggregateCode(("most", "count"), ("most",), merge=(Merge.MOST,)),
+    "min": AggregateCode(("least", "count"), ("least",), None, (Merge.LEAST,), lambda _, x: positive_zero(x)),
+    "max": AggregateCode(("most", "count"), ("most",), None, (Merge.MOST,), lambda _, x: positive_zero(x)),
     "count": AggregateCode(("count",), ("count",), merge=(Merge.COUNT,), is_count=True),
     "first": AggregateCode(("early", "count"), ("early",)),
     "last": AggregateCode(("late", "count"), ("late",)),

@@ -13,7 +13,7 @@ from cepheid.evaluation import Binding, Env
 from cepheid.events import Clock, Event
 from cepheid.expr import Attr, Compare, Expr, Same
 from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Query, Role, Seq, subpatterns, walk
-from cepheid.values import compare
+from cepheid.values import compare, is_null
 
 Bindings = Mapping[str, Binding]
 NOTHING: Mapping[str, Event] = {}
@@ -199,7 +199,9 @@ def partition_key(attributes: Sequence[str], event: Event) -> tuple[Any, ...] | 
 
 
 def _hashable(value: Any) -> Any:
-    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return tuple(map(_hashable, value))
+    return None if is_null(value) else value
 
 
 def _indices(partition: Sequence[str], events: Sequence[Event]) -> dict[int, int]:
