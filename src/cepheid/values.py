@@ -1,8 +1,8 @@
 """Arithmetic and comparison of values: the definition that every evaluator is held to (ruling 14).
 
 A value is an int (integers; dates, timestamps and durations in microseconds), a float, a Decimal with the scale of its
-type, a bool, a string, bytes, a list, or None for null. NaN counts as null wherever it is read; attributes that are output
-as they are keep it.
+type, a bool, a string, bytes, a list, or None for null. NaN counts as null wherever it is read; attributes that are
+output as they are keep it.
 """
 
 from __future__ import annotations
