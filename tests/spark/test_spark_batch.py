@@ -7,7 +7,7 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -356,6 +356,14 @@ def plan_of(found: DataFrame) -> str:
     return str(found._jdf.queryExecution().executedPlan().toString())
 
 
+@pytest.fixture
+def _whole_plans(spark: SparkSession) -> Iterator[None]:
+    spark.conf.set("spark.sql.maxMetadataStringLength", "1000")
+    yield
+    spark.conf.unset("spark.sql.maxMetadataStringLength")
+
+
+@pytest.mark.usefixtures("_whole_plans")
 def test_what_matters_is_decided_before_the_shuffle(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "events")
     frame(spark, stream(1)).write.parquet(path)
@@ -366,6 +374,8 @@ def test_what_matters_is_decided_before_the_shuffle(spark: SparkSession, tmp_pat
     assert "CASE WHEN ((type" in plan
     pushed = next(line for line in plan.splitlines() if "PushedFilters" in line)
     assert "In(type, [A,B])" in pushed and "GreaterThan(v,2.0)" in pushed
+    assert "IsNotNull(ts)" in pushed and "GreaterThanOrEqual(ts,-2305843009213693952)" in pushed
+    assert plan[filtered : plan.index("\n", filtered)].count("isnotnull(id") == 1
     contiguous = "PATTERN SEQ(A a, B b) WHERE partition_contiguity(a, b) {[id]} WITHIN 9"
     plan = plan_of(cepheid.match(contiguous, spark.read.parquet(path), partitions=4))
     assert "In(type" not in plan and "IsNotNull(id)" in plan

@@ -159,7 +159,7 @@ def steps_of(prepared: Prepared, source: SparkSource) -> Steps | None:
             conditions[var] = matters
     if not conditions:
         return None
-    events = source.frame.filter(source.reject_reason.isNull())
+    events = source.frame.filter(source.is_event)
     names = list(conditions)
     counts = events.agg(*(F.count_if(conditions[var]).alias(f"c{i}") for i, var in enumerate(names))).first()
     assert counts is not None

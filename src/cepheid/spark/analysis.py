@@ -47,7 +47,7 @@ def analysis(batch: SparkBatch) -> Analysis:
             expected="a query that does not use others, and that a compiled evaluator runs",
             hint="analyze a sample outside Spark: `explain(query, df.limit(100_000).toArrow(), ...)`",
         )
-    frame, key = batch.source.frame.filter(batch.source.reject_reason.isNull()), batch.distribution
+    frame, key = batch.source.frame.filter(batch.source.is_event), batch.distribution
     names = [*batch.names_of_whole(), POSITION]
     frame = frame.select(*map(column, names[:-1]), F.monotonically_increasing_id().alias(POSITION))
     if isinstance(key, Keyed):

@@ -281,7 +281,7 @@ class SparkBatch:
         task = WholeTask(self.shipped, self.source.local, self.as_text)
         if self.source.local is not None:
             return self.session.range(1, numPartitions=1), task
-        frame = self._rows().filter(self.source.reject_reason.isNull())
+        frame = self._rows().filter(self.source.is_event)
         frame = frame.withColumn(POSITION, F.monotonically_increasing_id())
         if self.prepared.query.summarizes:
             frame = frame.unionByName(_no_event(frame))
@@ -382,7 +382,7 @@ class SparkBatch:
     def _relevant(self) -> DataFrame:
         """The events that can be part of a match, by tests of single events."""
         plan = self.prepared.plan
-        conditions = [self.source.reject_reason.isNull()]
+        conditions = [self.source.is_event]
         if self.is_fed:
             types, type_column = input_types(self.prepared), self.source.type_column
             matters = None if types is None or type_column is None else column(type_column).isin(*types)

@@ -12,7 +12,7 @@ keeps tests in the plain form that Parquet readers understand.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import reduce
@@ -109,13 +109,16 @@ class EventColumns:
         bits = [(bit.types, tuple(filter(self.can_evaluate, bit.tests))) for bit in plan.bits if bit.var]
         if any(not types and not tests for types, tests in bits):
             return None
-        parts = dict.fromkeys((types, tuple(map(_of_one_event, tests))) for types, tests in bits)
+        parts = dict.fromkeys((types, tuple(dict.fromkeys(map(_of_one_event, tests)))) for types, tests in bits)
+        common = [test for test in next(iter(parts))[1] if all(test in tests for _, tests in parts)]
+        parts = dict.fromkeys((types, tuple(test for test in tests if test not in common)) for types, tests in parts)
         conditions: list[Column] = []
         if all(types for types, _ in bits):
             conditions.append(self._has_type(sorted({name for types, _ in bits for name in types})))
-        forms = [replace(self, exact=False), self] if self._looks_for_nan(parts) else [self]
-        if any(tests for _, tests in bits):
-            for form in forms:
+        looks_for_nan = self._looks_for_nan([*parts, ((), common)])
+        for form in [replace(self, exact=False), self] if looks_for_nan else [self]:
+            conditions.extend(form._truth(test)[1] for test in common)
+            if any(tests for _, tests in parts):
                 conditions.append(reduce(or_, (form._plays(Bit("", "", types, tests)) for types, tests in parts)))
         return reduce(and_, conditions)
 
@@ -127,7 +130,7 @@ class EventColumns:
             return False
         return True
 
-    def _looks_for_nan(self, parts: Iterable[tuple[tuple[str, ...], tuple[Expr, ...]]]) -> bool:
+    def _looks_for_nan(self, parts: Iterable[tuple[tuple[str, ...], Sequence[Expr]]]) -> bool:
         nodes = [node for _, tests in parts for test in tests for node in ex.walk(test)]
         return any(isinstance(node, ex.Compare) and self._guarded(node.op, node.left, node.right) for node in nodes)
 
@@ -144,7 +147,7 @@ class EventColumns:
             return None
 
     def is_there(self, name: str) -> Column:
-        return ~_settled(self._is_null(ex.Attr("", name)))
+        return ~self._is_null(ex.Attr("", name))
 
     def _plays(self, bit: Bit) -> Column:
         conditions = [self._has_type(bit.types)] if bit.types else []
@@ -168,6 +171,9 @@ class EventColumns:
                     return certain, reduce(or_, (p[1] for p in parts))
                 allowed = reduce(and_, (p[1] for p in parts))
                 return certain & allowed, allowed
+            case ex.Not(item=ex.IsNull() as asked) if not self._lacking(asked):
+                known = ~self._is_null(asked.item)
+                return known, known
             case ex.Not():
                 certain, allowed = replace(self, exact=True)._truth(expr.item)
                 return ~_settled(allowed), ~_settled(certain)
@@ -175,11 +181,15 @@ class EventColumns:
                 return self._truth(expr.item)
             case _:
                 test = self._atom(expr)
-                lacking = sorted({t for name in _names_read(expr) for t in self.lacks.get(name, ())})
+                lacking = self._lacking(expr)
                 if not lacking:
                     return test, test
                 missing = _settled(self._has_type(lacking))
                 return test & ~missing, test | missing
+
+    def _lacking(self, expr: Expr) -> list[str]:
+        """The types that lack an attribute of the expression."""
+        return sorted({t for name in _names_read(expr) for t in self.lacks.get(name, ())})
 
     def _atom(self, expr: Expr) -> Column:
         match expr:

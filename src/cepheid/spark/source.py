@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
+from operator import and_
 from pathlib import Path
 
 import pyarrow as pa
@@ -57,8 +58,9 @@ from cepheid.spark.worker import spark_types
 SparkEvents = DataFrame | Input | Sequence[Input] | Mapping[str, DataFrame | Input]
 SparkInput = SparkEvents | str | os.PathLike[str] | CsvFiles
 """A DataFrame, a DataFrame for each event type, a path or table of Parquet files, or CSV files with a schema."""
-_FIRST = 10_000
-"""The number of events whose types are compared with those that a query names."""
+_FIRST = (1_000, 10_000)
+"""The numbers of events whose types are compared with those that a query names: the second, if some are not among the
+first."""
 TYPES = "\ue000type"
 """The column with the event type, if each type has its own DataFrame."""
 
@@ -172,7 +174,7 @@ class SparkSource:
         names = self._with_nulls(queries) if self.of_files else []
         if not names:
             return None
-        events = self.frame.where(self.reject_reason.isNull())
+        events = self.frame.where(self.is_event)
         filled = [F.max(column(name).isNotNull()).alias(str(at)) for at, name in enumerate(names)]
         rows = events.groupBy(column(self.columns.type).cast("string").alias("type")).agg(*filled).collect()
         of_types = {
@@ -210,25 +212,29 @@ class SparkSource:
         asks = any(map(_asks_for_types, queries))
         if not asks and (declared.issuperset(named) or not is_narrow(self.frame)):
             return [*named, UNTYPED]
-        first = self._first_types()
-        seen = _names_of(set(first))
-        if first and len(first) < _FIRST:
-            return seen
-        others, missing = set(seen) - set(named) - {UNTYPED}, [name for name in named if name not in seen]
-        is_odd = bool(others) and (len(missing) == len(named) or any(slip(name, others) for name in missing))
+        is_odd = False
+        for size in _FIRST:
+            first = self._first_types(size)
+            seen = _names_of(set(first))
+            if first and len(first) < size:
+                return seen
+            others, missing = set(seen) - set(named) - {UNTYPED}, [name for name in named if name not in seen]
+            is_odd = bool(others) and (len(missing) == len(named) or any(slip(name, others) for name in missing))
+            if not is_odd:
+                break
         if asks or is_odd:
             return _names_of([row.type for row in self._types.distinct().collect()])
         return [*named, UNTYPED]
 
-    def _first_types(self) -> list[str | None]:
+    def _first_types(self, size: int) -> list[str | None]:
         """The types of the first rows. A job would cost more than matching a small file, so files are read here."""
         if self.files is None or not self.of_files or not pa.types.is_string(self.schema.field(self.columns.type).type):
-            return [row.type for row in self._types.limit(_FIRST).collect()]
+            return [row.type for row in self._types.limit(size).collect()]
         found: list[str | None] = []
         for path in dict.fromkeys(file.path for file in self.files.reader.files):
             for batch in ColumnFile(path, None, "parquet", self.schema).read([self.columns.type]):
-                found += batch.column(0)[: _FIRST - len(found)].cast(pa.string()).to_pylist()
-                if len(found) == _FIRST:
+                found += batch.column(0)[: size - len(found)].cast(pa.string()).to_pylist()
+                if len(found) == size:
                     return found
         return found
 
@@ -280,36 +286,49 @@ class SparkSource:
         return self.frame.schema[self.columns.time].dataType
 
     @property
+    def is_event(self) -> Column:
+        """Whether a row is an event: true, or else false or null. In its plain form files decide it; a number with a
+        fraction is looked at in order, because Spark fails where it casts one that is too large."""
+        kinds = [self.frame.schema[name].dataType for name in self.columns.times]
+        if any(isinstance(kind, T.FractionalType) for kind in kinds):
+            return self.reject_reason.isNull()
+        return reduce(and_, (~fault for fault, _ in self._faults))
+
+    @property
     def reject_reason(self) -> Column:
         """The reason why a row is not an event; null for an event."""
-        name, time = self.columns.time, column(self.columns.time)
-        reason = F.when(time.isNull(), no_time(name))
-        if isinstance(self.time_type, T.DoubleType | T.FloatType):
-            reason = reason.when(F.isnan(time), no_time(name))
-        of = ticks(time, self.time_type) if isinstance(self.time_type, T.IntegralType) else time.cast("double")
-        if isinstance(self.time_type, T.NumericType):
-            reason = reason.when((of > LAST_TIME) | (of < -LAST_TIME), out_of_range("of this row"))
-        if isinstance(self.time_type, T.FractionalType):
-            reason = reason.when(F.floor(time) != time, not_whole("of this row"))
-        return reason if self.columns.start is None else self._start_reason(reason, self.columns.start)
+        (fault, reason), *others = self._faults
+        return reduce(lambda found, other: found.when(*other), others, F.when(fault, reason))
 
-    def _start_reason(self, reason: Column, name: str) -> Column:
-        """The reasons why the start of an event with duration is none, after those of its time."""
-        start, kind = column(name), self.frame.schema[name].dataType
-        reason = reason.when(start.isNull(), no_start(name))
-        if isinstance(kind, T.DoubleType | T.FloatType):
-            reason = reason.when(F.isnan(start), no_start(name))
-        of = ticks(start, kind)
-        if isinstance(kind, T.NumericType):
-            reason = reason.when((of > LAST_TIME) | (of < -LAST_TIME), out_of_range("of this row", "start"))
-        if isinstance(kind, T.FractionalType):
-            reason = reason.when(F.floor(start) != start, not_whole("of this row", "start"))
-        end = ticks(column(self.columns.time), self.time_type)
-        return reason.when(of > end, after_end(name, self.columns.time))
+    @property
+    def _faults(self) -> list[tuple[Column, Column | str]]:
+        """What keeps a row from being an event, with the reason. The first that is true counts; one after it may be
+        null."""
+        name, start = self.columns.time, self.columns.start
+        faults = _faults_of_time(name, self.time_type, no_time(name), "time")
+        if start is not None:
+            kind, end = self.frame.schema[start].dataType, ticks(column(name), self.time_type)
+            faults += _faults_of_time(start, kind, no_start(start), "start")
+            faults.append((ticks(column(start), kind) > end, after_end(start, name)))
+        return faults
 
     @property
     def _types(self) -> DataFrame:
         return self.frame.select(column(self.columns.type).cast("string").alias("type"))
+
+
+def _faults_of_time(name: str, kind: T.DataType, missing: str, what: str) -> list[tuple[Column, Column | str]]:
+    """What keeps a column from being a time."""
+    time = column(name)
+    faults: list[tuple[Column, Column | str]] = [(time.isNull(), missing)]
+    if isinstance(kind, T.DoubleType | T.FloatType):
+        faults.append((F.isnan(time), missing))
+    if isinstance(kind, T.NumericType):
+        of = ticks(time, kind) if isinstance(kind, T.IntegralType) else time.cast("double")
+        faults.append(((of > LAST_TIME) | (of < -LAST_TIME), out_of_range("of this row", what)))
+    if isinstance(kind, T.FractionalType):
+        faults.append((F.floor(time) != time, not_whole("of this row", what)))
+    return faults
 
 
 def _names_of(types: Iterable[str | None]) -> list[str]:
