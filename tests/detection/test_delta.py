@@ -14,7 +14,8 @@ from cepheid.acquire.requests import Answer, Request
 from cepheid.detection.delta_source import DeltaSource
 from cepheid.errors import InputProblem
 from cepheid.io.asked_source import Failure
-from cepheid.io.inputs import DEFAULT_COLUMNS, Columns
+from cepheid.io.files import open_files
+from cepheid.io.inputs import DEFAULT_COLUMNS, Columns, Input
 
 write_deltalake = pytest.importorskip("deltalake", reason="the package deltalake is not installed").write_deltalake
 
@@ -89,3 +90,28 @@ def test_tables_that_cannot_be_read_say_so(tmp_path: Path) -> None:
     found: list[Answer | Failure] = []
     source.ask(Request(1, "t", "A", 1, 5), found.append)
     assert isinstance(found[0], Failure) and "cannot be read" in found[0].reason
+
+
+@pytest.mark.parametrize("rows", [2, 3000])
+def test_a_type_lacks_a_column_that_is_empty_for_its_events_as_in_run(rows: int, tmp_path: Path) -> None:
+    """`k` is there for the first B only, `v` for no event at all."""
+    table = pa.table(
+        {
+            "type": ["A", "B"] * (rows // 2),
+            "ts": pa.array(range(rows), pa.int64()),
+            "k": pa.array([None, 7] + [None] * (rows - 2), pa.int64()),
+            "v": pa.nulls(rows, pa.int64()),
+        }
+    )
+    path = written(tmp_path / "t", table, 1000)
+    known = DeltaSource.open("t", path, DEFAULT_COLUMNS).describe().types
+    of_run = open_files([Input(path)], DEFAULT_COLUMNS).attributes
+    assert of_run is not None and {kind: list(own.columns) for kind, own in known.items()} == {
+        kind: list(own) for kind, own in of_run.items()
+    }
+    assert "k" not in known["A"].columns and "v" in known["A"].columns
+    for condition, count in (("a.k = b.k", rows - 1), ("a.v = b.v", 0)):
+        query = f"complex Q on A as a, B as b event and(a, b; 1) where {condition}"
+        (tmp_path / "sources.json").write_text(json.dumps({"sources": [{"name": "t", "delta": "t"}]}))
+        found = cepheid.detect(query, str(tmp_path / "sources.json")).read_all()
+        assert found.num_rows == count

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -85,9 +87,38 @@ class DeltaSource:
             parts.append(self._read(kind, max(recent, int(own.min())), int(own.max()), None))
         found = pa.concat_tables(parts) if parts else self.schema.empty_table()
         log = EventLog.of(self.name, found, self.columns)
-        attributes = dict.fromkeys(log.streams, self.schema.names)
+        attributes = self._attributes(log)
         kept = self.filters.kept(filters)
         return described(log, self.schema, self.columns.time, END, kept=kept, attributes=attributes)
+
+    def _attributes(self, log: EventLog) -> dict[str, list[str]]:
+        """The attributes of each type. A type lacks a column that is empty for all its events, and not for those of
+        another type, as everywhere where files are read (ruling 13). Columns are read only as far as they are empty for
+        the recent events of a type."""
+        own = (self.columns.type, *self.columns.times)
+        names = [name for name in self.dataset.schema.names if name not in own]
+        filled = {
+            kind: {n for n in names if stored.events.column(n).null_count < len(stored.times)}
+            for kind, stored in log.streams.items()
+        }
+        if len(filled) > 1:
+            self._add_filled(filled, [n for n in names if not all(n in found for found in filled.values())])
+        used = set().union(*filled.values())
+        lacking = {kind: used - found for kind, found in filled.items()}
+        return {kind: [n for n in self.schema.names if n not in lacking[kind]] for kind in filled}
+
+    def _add_filled(self, filled: Mapping[str, set[str]], names: list[str]) -> None:
+        """Adds those of the columns that some event of a type has a value of."""
+        if not names:
+            return
+        any_valid = reduce(or_, [ds.field(name).is_valid() for name in names])
+        for batch in self.dataset.to_batches(columns=[self.columns.type, *names], filter=any_valid):
+            kinds = batch.column(self.columns.type)
+            for name in names:
+                for kind in pc.unique(kinds.filter(batch.column(name).is_valid())).drop_null().to_pylist():
+                    filled[kind].add(name)
+            if all(name in found for name in names for found in filled.values()):
+                return
 
     def ask(self, request: Request, deliver: Deliver) -> None:
         try:

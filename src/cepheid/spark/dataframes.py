@@ -36,7 +36,7 @@ _USUAL: Mapping[str, str] = {
 class CsvFiles:
     """CSV files with a declared schema. `path` is a file, a directory or a glob. `schema` has the names and types of
     the columns in Spark's notation (`"type string, ts long"`). With `header`, the first line of each file is skipped.
-    Values may be quoted but may not contain line breaks."""
+    Values may be quoted but may not contain line breaks. The declaration decides: every event has all columns."""
 
     path: str
     schema: str
