@@ -11,7 +11,9 @@ import pyarrow as pa
 import pytest
 
 import cepheid
-from cepheid.codegen import vector
+from cepheid import types
+from cepheid.codegen import conversions, vector
+from cepheid.codegen.typed_columns import Column
 
 _TEXTS = ["", "a", "ab", "abc", " a b ", "  ", "ß😀e\u0301x", "\ta\n", "\u00a0x\u00a0", None, "12"]
 _COLUMNS: dict[str, pa.Array] = {
@@ -72,6 +74,10 @@ _OF_COLUMNS = [
         "CAST(a.d AS decimal(8, 1))",
         "CAST(a.f AS decimal(9, 3))",
         "CAST(a.f AS boolean)",
+        "CAST(a.f AS string)",
+        "CAST(a.s AS int)",
+        "CAST(a.s AS double)",
+        "CAST(a.s AS decimal(12, 2))",
     ),
 ]
 
@@ -100,3 +106,97 @@ def test_no_row_is_computed_by_its_definition(expression: str, monkeypatch: pyte
     monkeypatch.setattr(vector, "call", counted)
     assert cepheid.match(f"EVENT A a RETURN {expression} AS c", table).num_rows == count
     assert calls == 0
+
+
+_NUMBERS = [
+    *(
+        "7",
+        "-7",
+        "+7",
+        "007",
+        "-0",
+        "0",
+        "",
+        " ",
+        " 12 ",
+        "12\n",
+        "1_0",
+        "0x1f",
+        "1e3",
+        "1e5000",
+        "1e-5000",
+        ".5",
+        "5.",
+        "-.5",
+        ".",
+    ),
+    *(
+        "1.5",
+        "-1.25",
+        "1.005",
+        "999999.995",
+        "0.1",
+        "-0.0",
+        "abc",
+        "nan",
+        "inf",
+        "-Infinity",
+        "1 2",
+        "1,5",
+        "\u0661",
+        "\u00a01",
+    ),
+    *("9223372036854775807", "9223372036854775808", "-9223372036854775808", "99999999999999999999999999999999999999"),
+    *("123456789012345678", "1234567890123456789", "-123456789012345678.9", "0.1234567890123456789012345678901234567"),
+    *("17976931348623157" + "0" * 292, "1" + "0" * 400, "0." + "0" * 400 + "1", "2.2250738585072011e-308", "8.41e21"),
+    *("9007199254740993", "9007199254740992.999", "4.35", "0.000001", "1" * 30 + "." + "1" * 30),
+]
+
+
+@pytest.mark.parametrize(
+    "kind", ["int", "double", "decimal(9, 2)", "decimal(18, 0)", "decimal(18, 18)", "decimal(38, 4)"]
+)
+@pytest.mark.parametrize("encoded", [False, True])
+def test_strings_are_numbers_by_the_definition(kind: str, encoded: bool) -> None:
+    rng = np.random.default_rng(3)
+    texts = [
+        *_NUMBERS,
+        None,
+        *map(repr, _floats(rng).tolist()),
+        *map(str, rng.integers(-(2**63), 2**63 - 1, 200).tolist()),
+    ]
+    column = pa.array([text for text in texts for _ in range(1 + encoded)])
+    rows = {
+        "type": ["A"] * len(column),
+        "ts": range(len(column)),
+        "s": column.dictionary_encode() if encoded else column,
+    }
+    query = f"EVENT A a RETURN a.ts AS n, CAST(a.s AS {kind}) AS c"
+    one, two = (cepheid.match(query, pa.table(rows), evaluator=name).sort_by("n")["c"] for name in ("reference", None))
+    assert one.type == two.type and list(map(repr, one.to_pylist())) == list(map(repr, two.to_pylist()))
+
+
+def _floats(rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Of all sizes: whole, near the bounds at which the form of the text changes, and of random bits."""
+    bits = rng.integers(0, 2**63, 500).view(np.float64) * rng.choice([1, -1], 500)
+    bounds = np.array([1e-10, 1e-5, 1e-4, 1.0, 1e9, 1e10, 1e15, 1e16, 1e17, 1e22, 2.0**53])
+    near = np.concatenate(
+        [bounds, np.nextafter(bounds, 0), np.nextafter(bounds, np.inf), -bounds, bounds + 1, bounds * 3]
+    )
+    whole = np.concatenate([rng.integers(-(10**n), 10**n, 40).astype(float) for n in range(1, 18)])
+    return np.concatenate(
+        [bits, near, whole, whole / 7, whole / 1000, rng.random(200) * 1e-3, [0.0, -0.0, np.inf, -np.inf]]
+    )
+
+
+def test_texts_of_floats_are_those_of_the_definition(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(3):
+        values = _floats(np.random.default_rng(seed))
+        column = Column(types.FLOAT, values)
+        texts = conversions._texts_of_floats(column, len(values)).values.decoded(len(values)).to_pylist()
+        known = [text for text, value in zip(texts, values, strict=True) if value == value]
+        assert known == [repr(value) for value in values.tolist() if value == value]
+    # Another version of Arrow may write them in another form.
+    monkeypatch.setattr(conversions, "_writes_as_defined", lambda: False)
+    texts = conversions._texts_of_floats(column, len(values)).values.decoded(len(values)).to_pylist()
+    assert [text for text, value in zip(texts, values, strict=True) if value == value] == known

@@ -1,12 +1,13 @@
 """Functions of strings and CAST over whole columns, by the definitions in `functions` and `values`.
 
-What has no exact counterpart in Arrow or NumPy (the text of a float, a number in a string) is None: it is computed by
-the definition, for each distinct string or each row.
+What has no exact counterpart in Arrow or NumPy is None: it is computed by the definition, for each distinct string or
+each row. Texts of floats and numbers in strings have one for the usual values; the definition computes the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from cepheid.codegen.typed_columns import Column, Strings, both, from_arrow
 from cepheid.expr import CAST, CAST_DECIMAL, CAST_STRING, Call, Const
 from cepheid.runtime.kernel import Array
 from cepheid.types import Family, Type
-from cepheid.values import DATE_PARTS, as_decimal, date, unscaled
+from cepheid.values import DATE_PARTS, as_decimal, as_double, as_integer, as_string, date, unscaled
 
 _FIRST_YEAR, _LAST_YEAR = 1, 9999
 """Times of other years have no text."""
@@ -85,6 +86,8 @@ def _constant(column: Column) -> pa.Scalar:
 
 def _as_float(_: Call, args: Sequence[Column], __: int) -> Column | None:
     (arg,) = args
+    if arg.type.family is Family.STRING:
+        return _parsed(arg, r"-?\d+(\.\d+)?", types.FLOAT, pa.float64(), as_double)
     if arg.type.family not in (Family.INTEGER, Family.UNSIGNED, Family.FLOAT, Family.BOOLEAN, Family.DECIMAL):
         return None
     values = np.asarray(arg.values, np.float64)
@@ -95,6 +98,8 @@ def _as_float(_: Call, args: Sequence[Column], __: int) -> Column | None:
 
 def _as_integer(_: Call, args: Sequence[Column], __: int) -> Column | None:
     (arg,) = args
+    if arg.type.family is Family.STRING:
+        return _parsed(arg, r"-?\d{1,18}", types.INTEGER, pa.int64(), as_integer)
     values = np.asarray(arg.values)
     match arg.type.family:
         case Family.INTEGER | Family.BOOLEAN:
@@ -117,6 +122,8 @@ def _as_decimal(expr: Call, args: Sequence[Column], length: int) -> Column | Non
         return None
     if arg.type.family is Family.FLOAT:
         return _decimals_of_floats(arg, type_, length)
+    if arg.type.family is Family.STRING:
+        return _decimals_of_texts(arg, type_)
     is_short = arg.type.family is Family.INTEGER or (arg.type.family is Family.DECIMAL and arg.type.is_short)
     if not is_short or not type_.is_short:
         return None
@@ -152,6 +159,32 @@ def _decimals_of_floats(arg: Column, type_: Type, length: int) -> Column:
     return Column(type_, np.where(fits, units, 0), fits)
 
 
+def _parsed(arg: Column, usual: str, type_: Type, arrow: pa.DataType, by_definition: Callable[[str], Any]) -> Column:
+    """The numbers in strings, once for each distinct one. Arrow reads those of the usual form, a regular expression."""
+    texts = arg.values.dictionary
+    is_usual = pc.fill_null(pc.match_substring_regex(texts, f"^(?:{usual})$"), False)
+    read = pc.if_else(is_usual, texts, None).cast(arrow)
+    others = np.flatnonzero(~np.asarray(is_usual.to_numpy(zero_copy_only=False)))
+    if len(others):
+        found = [None if text is None else by_definition(text) for text in texts.take(pa.array(others)).to_pylist()]
+        read = pc.replace_with_mask(read, pc.invert(is_usual), pa.array(found, arrow))
+    column = from_arrow(read)
+    if column.type.family is Family.UNKNOWN:
+        return column
+    valid = None if column.valid is None else np.asarray(column.valid)[arg.values.codes]
+    return Column(type_, np.asarray(column.values)[arg.values.codes], both(arg.valid, valid))
+
+
+def _decimals_of_texts(arg: Column, type_: Type) -> Column | None:
+    if not 0 <= type_.scale < type_.precision:
+        return None
+    fraction = rf"(\.\d{{1,{type_.scale}}})?" if type_.scale else ""
+    usual = rf"-?\d{{1,{type_.precision - type_.scale}}}{fraction}"
+    precision, scale = type_.precision, type_.scale
+    arrow = pa.decimal128(precision, scale)
+    return _parsed(arg, usual, type_, arrow, lambda text: as_decimal(text, precision, scale))
+
+
 def _as_boolean(_: Call, args: Sequence[Column], __: int) -> Column | None:
     (arg,) = args
     is_known = arg.type.is_number or arg.type.family is Family.BOOLEAN
@@ -169,10 +202,44 @@ def _as_string(_: Call, args: Sequence[Column], length: int) -> Column | None:
             )
         case Family.INTEGER | Family.UNSIGNED:
             return _with_valid(from_arrow(pa.array(np.broadcast_to(arg.values, (length,))).cast(pa.string())), arg)
+        case Family.FLOAT:
+            return _texts_of_floats(arg, length)
         case Family.DATE | Family.TIMESTAMP:
             return _texts_of_times(arg, length)
         case _:
             return None
+
+
+_WHOLE_IN_ARROW = 1e10
+"""Arrow writes whole floats below this bound without a fraction, and those from it on with an exponent."""
+_FROM_EXPONENT, _TO_EXPONENT = 1e16, 1e-4
+"""Floats from the first on and below the second have an exponent in their text."""
+_SAMPLES = (0.0, -0.0, 1.0, -17.0, 9999999999.0, 0.1, 1.5, 0.0001, 1234567.25, 0.30000000000000004, 9999999999.5)
+_SAMPLES += (1e16, 1.5e17, 1.7976931348623157e308, float("inf"), float("-inf"), 123456.789, 5e22)
+
+
+def _texts_of_floats(arg: Column, length: int) -> Column:
+    """The texts that are a dictionary as they are: most floats are different."""
+    values = np.broadcast_to(np.asarray(arg.values, np.float64), (length,))
+    texts, size = pa.array(values).cast(pa.string()), np.abs(values)
+    is_whole = (np.floor(values) == values) & (size < _WHOLE_IN_ARROW)
+    if is_whole.any():
+        texts = pc.if_else(pa.array(is_whole), pc.binary_join_element_wise(texts, ".0", ""), texts)
+    is_alike = is_whole | (size >= _FROM_EXPONENT) | ((size >= _TO_EXPONENT) & (size < _WHOLE_IN_ARROW))
+    others: Array = ~is_alike & ~np.isnan(values) if _writes_as_defined() else ~np.isnan(values)
+    if others.any():
+        texts = pc.replace_with_mask(texts, pa.array(others), pa.array(map(as_string, values[others].tolist())))
+    return Column(types.STRING, Strings(np.arange(length), texts), arg.valid)
+
+
+@cache
+def _writes_as_defined() -> bool:
+    """Whether this version of Arrow writes floats in the form that `_texts_of_floats` completes."""
+    values = pa.array(_SAMPLES)
+    texts = values.cast(pa.string()).to_pylist()
+    is_whole = [value.is_integer() and abs(value) < _WHOLE_IN_ARROW for value in _SAMPLES]
+    written = [f"{text}.0" if whole else text for text, whole in zip(texts, is_whole, strict=True)]
+    return written == list(map(as_string, _SAMPLES))
 
 
 def _texts_of_times(arg: Column, length: int) -> Column:
