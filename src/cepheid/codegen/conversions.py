@@ -214,7 +214,19 @@ _WHOLE_IN_ARROW = 1e10
 """Arrow writes whole floats below this bound without a fraction, and those from it on with an exponent."""
 _FROM_EXPONENT, _TO_EXPONENT = 1e16, 1e-4
 """Floats from the first on and below the second have an exponent in their text."""
-_SAMPLES = (0.0, -0.0, 1.0, -17.0, 9999999999.0, 0.1, 1.5, 0.0001, 1234567.25, 0.30000000000000004, 9999999999.5)
+_SAMPLES: tuple[float, ...] = (
+    0.0,
+    -0.0,
+    1.0,
+    -17.0,
+    9999999999.0,
+    0.1,
+    1.5,
+    0.0001,
+    1234567.25,
+    0.30000000000000004,
+    9999999999.5,
+)
 _SAMPLES += (1e16, 1.5e17, 1.7976931348623157e308, float("inf"), float("-inf"), 123456.789, 5e22)
 
 
