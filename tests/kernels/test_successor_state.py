@@ -4,9 +4,11 @@ ever new keys."""
 from __future__ import annotations
 
 import itertools
+from random import Random
 
 import pytest
-from kernel_harness import bound, encoder_of, kernel_of, stream_of
+from examples import examples
+from kernel_harness import bound, by_kernel, encoder_of, kernel_of, stream_of
 
 from cepheid.runtime.kernel import counters, operator_counts, restore, save
 
@@ -57,3 +59,32 @@ def test_the_state_is_flat_and_each_window_costs_the_same(name: str) -> None:
         for key in measured[0]:
             settled, watched = (max(one[key] for one in part) for part in (measured[:SETTLING], measured[SETTLING:]))
             assert watched <= settled, key
+
+
+@pytest.mark.parametrize("kinds", ["AAABAAABAAAAAAAAABAAABAA", "AAAB" * 400 + "A" * 9])
+def test_chains_that_are_cancelled_when_they_are_complete_have_room(kinds: str) -> None:
+    """A chain that grows to its last event and is discarded then takes room like one that is a match."""
+    stream = stream_of([{"type": kind, "ts": ts, "k": "x"} for ts, kind in enumerate(kinds)])
+    query = bound(r"SELECT * FROM (A H+ \ B F) WHERE FILTER(H.k = PREV(H.k)), F.k = H.k, count(H) = 4", stream)
+    kernel = kernel_of(query, stream, evaluator="successor")
+    completed = [at for at in range(4, len(kinds) + 1) if set(kinds[at - 4 : at]) == {"A"}]
+    assert len(by_kernel(kernel, stream, ())[0]) == len(completed)
+    assert by_kernel(kernel, stream, ())[0] == by_kernel(kernel, stream, range(1, len(kinds), 7))[0]
+
+
+def test_random_chains_that_are_cancelled_have_room() -> None:
+    queries = (
+        r"SELECT * FROM (A H+ \ B F) WHERE FILTER(H.k = PREV(H.k)), F.k = H.k, count(H) = 4",
+        r"SELECT * FROM ((A H+ \ B F); C c) WHERE FILTER(H.k = PREV(H.k)), F.k = H.k, FILTER(c.k = H.k), count(H) = 3",
+        r"SELECT * FROM A a; ((C c; B b) \ D d) WHERE FILTER(a.k = c.k), FILTER(b.k = c.k), d.k = c.k",
+        "SELECT * FROM A H+ WHERE FILTER(H.k = PREV(H.k)), H.v > PREV(H.v), count(H) = 3",
+    )
+    rng = Random(11)
+    for text in queries:
+        for _ in range(examples(60)):
+            weights = [rng.random() + 0.05 for _ in "ABCD"]
+            kinds = ["A", "B", "C", "D", *rng.choices("ABCD", weights, k=rng.randrange(20, 90))]
+            rows = [{"type": a, "ts": ts, "k": rng.randrange(2), "v": rng.randrange(9)} for ts, a in enumerate(kinds)]
+            stream = stream_of(rows)
+            kernel = kernel_of(bound(text, stream), stream, evaluator="successor")
+            assert by_kernel(kernel, stream, ())[0] == by_kernel(kernel, stream, (len(rows) // 2,))[0]

@@ -384,7 +384,13 @@ class Network(LateTests, ABC):
             if self.checked:
                 table.ensure(w)
             before = "EMPTY" if chain is None else chain.read(Chain(k))
-            w(f"n{k} = {table.top}", f"{table.top} += {table.size}", f"{table.name}[n{k} + PREV] = {before}")
+            # Counted here, because the chain may be discarded before anything else of it is stored.
+            w(
+                f"n{k} = {table.top}",
+                f"{table.top} += {table.size}",
+                "made += 1",
+                f"{table.name}[n{k} + PREV] = {before}",
+            )
             length = "1" if chain is None else f"{table.name}[{table.name}[n{k} + PREV] + LENGTH] + 1"
             w(f"{table.name}[n{k} + LENGTH] = {length}")
             table.fill(w, f"n{k}", item)
