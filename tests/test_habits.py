@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
+import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 import cepheid
-from cepheid.errors import CepheidError
+from cepheid.app.cli import app
+from cepheid.errors import CepheidError, CepheidWarning
 
 SASE = "EVENT SEQ(Shelf s, Exit e)"
 EVENTS = pd.DataFrame({"type": ["Shelf", "Exit"], "ts": [1, 2], "tag_id": [7, 7]})
@@ -21,12 +26,55 @@ EVENTS = pd.DataFrame({"type": ["Shelf", "Exit"], "ts": [1, 2], "tag_id": [7, 7]
         ("EVENT SEQ(Shelf s, Exit e) WHERE s.tag_id = e.tag_id OR e.tag_id", "compare it: e.tag_id > 0"),
         ("EVENT SEQ(Shelf s, Exit e) WHERE NOT e.tag_id", "compare it: e.tag_id > 0"),
         ("EVENT SEQ(Shelf s, Exit e) WHERE int(e.tag_id[1:]) > 3", "substr(e.tag_id, 2)"),
+        (f"{SASE} RETURN s.tag_id AS tag, count(*) AS n GROUP BY tag", '.groupby("tag").size() in pandas'),
+        (f"{SASE} RETURN s.tag_id, count(*)", "count the rows of each"),
+        (f"{SASE} WHERE e.ts - s.ts > '5 minutes'", "without quotes: 5 minutes"),
+        (f"{SASE} WHERE s.tag_id > 'x'", "compare it with a number"),
+        (f"{SASE} WHERE s.card = 4111", "a string is written in quotes: '4111'"),
+        (f"{SASE} WHERE s.place = 'till WITHIN 5 minutes", "close it where it ends: 'till'"),
+        (f"{SASE} WHERE concat(s.place, 'x) = s.place", "close it where it ends: 'x'"),
+        ("EVENT SEQ(Shelf s, `Exit e)", "close it where it ends: `Exit e`"),
     ],
 )
-def test_hints_at_habits_of_other_systems(text: str, hint: str) -> None:
+def test_hints_at_habits(text: str, hint: str) -> None:
+    events = EVENTS.assign(place="till", card=["4111 1111", "5500 0000 0000"])
     with pytest.raises(CepheidError) as raised:
-        cepheid.match(text, EVENTS)
+        cepheid.match(text, events)
     assert hint in (raised.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("time", "hint"),
+    [
+        ("2025-06-31", "there is no day 2025-06-31"),
+        ("30.06.2025", "write the year first: '2025-06-30'"),
+        ("yesterday", "a time is written '2024-03-01 08:00:00'"),
+    ],
+)
+def test_hints_at_texts_that_are_no_times(time: str, hint: str) -> None:
+    events = EVENTS.assign(ts=pd.to_datetime(["2025-06-01", "2025-06-02"]))
+    with pytest.raises(CepheidError) as raised:
+        cepheid.match(f"{SASE} WHERE s.ts > '{time}'", events)
+    assert raised.value.hint == hint
+
+
+def test_types_that_lack_an_attribute_beside_others_have_a_warning() -> None:
+    events = {"Shelf": pa.table({"ts": [1], "state": ["on"]}), "Exit": pa.table({"ts": [2]})}
+    with pytest.warns(CepheidWarning, match="no event of type `Exit` has `state`.* to `x` where it is `Exit`"):
+        cepheid.match("EVENT ANY(Shelf, Exit) x WHERE x.state = 'on'", events)
+
+
+def test_names_with_dots_are_quoted_as_a_whole() -> None:
+    query = cepheid.parse("EVENT Shelf s WHERE s.`Rel. Humidity (%)` > 3 AND s.at.place = 'x'")
+    assert "s.`Rel. Humidity (%)` > 3 AND s.at.place" in str(query) and cepheid.parse(str(query)) == query
+
+
+def test_the_summary_names_the_columns_of_local_times(tmp_path: Path) -> None:
+    for name, column in (("a", "Call Time"), ("b", "at")):
+        (tmp_path / f"{name}.csv").write_text(f"{column}\n2024-03-01 08:0{ord(name) - 97}:00\n")
+    inputs = [f"{tmp_path / 'a.csv'},type=Shelf,time=Call Time", f"{tmp_path / 'b.csv'},type=Exit,time=at"]
+    found = CliRunner().invoke(app, ["run", SASE, "-i", inputs[0], "-i", inputs[1], "--zone", "Europe/Berlin"])
+    assert "times of `Call Time`, `at` without an offset are those of Europe/Berlin" in found.stderr
 
 
 def test_names_of_columns_that_every_match_has_are_located() -> None:

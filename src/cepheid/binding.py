@@ -186,7 +186,8 @@ def _require_summary(query: Query) -> None:
                 f"`{ex.to_text(node)}` is one value for all matches",
                 span=node.span,
                 expected="aggregates alone in RETURN, each a column of its own, or none of them over all matches",
-                hint="RETURN count(*), sum(a.x) gives one row; compute further values from it",
+                hint="RETURN count(*), sum(a.x) gives one row; for a count per key, RETURN the key and "
+                "count the rows of each in the table of matches",
             )
 
 

@@ -44,9 +44,11 @@ def _lacking_attributes(query: Query, schema: Schema) -> list[str]:
             is_known = (
                 types and schema.types.keys() >= set(types) and not (schema.partial | derived).intersection(types)
             )
-            if is_known and name not in schema.attributes(types):
-                text = f"no event of type {listing(types)} has `{name}`: `{ex.to_text(condition)}`"
-                found.append(f"{text} does not apply to `{var}` and counts as true")
+            lacking = [one for one in types if name not in schema.attributes([one])] if is_known else []
+            if lacking:
+                text = f"no event of type {listing(lacking)} has `{name}`: `{ex.to_text(condition)}`"
+                bound = f"`{var}`" if len(lacking) == len(types) else f"`{var}` where it is {listing(lacking)}"
+                found.append(f"{text} does not apply to {bound} and counts as true")
     return found
 
 

@@ -438,11 +438,10 @@ def type_name_text(name: str) -> str:
 
 
 def attribute_text(name: str) -> str:
-    """The name of an attribute. After a dot every word is a name, apart from the length of a closure."""
-    parts = name.split(".")
-    if name.lower() == "len" or not all(parts):
-        return _in_backticks(name)
-    return ".".join(part if _PLAIN.fullmatch(part) else _in_backticks(part) for part in parts)
+    """The name of an attribute. After a dot every word is a name, apart from the length of a closure. A name with dots
+    is quoted as a whole, because the dot may be that of `Rel. Humidity`."""
+    is_plain = all(_PLAIN.fullmatch(part) for part in name.split("."))
+    return name if is_plain and name.lower() != "len" else _in_backticks(name)
 
 
 def _in_backticks(name: str) -> str:

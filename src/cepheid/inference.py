@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import date
 from decimal import Decimal
 from itertools import combinations
 from typing import TypeVar
@@ -15,7 +17,7 @@ from typing import TypeVar
 from cepheid import expr as ex
 from cepheid import types
 from cepheid.errors import NameProblem, TypeProblem, did_you_mean, listing
-from cepheid.events import timestamp
+from cepheid.events import UNIT_WORDS, timestamp
 from cepheid.expr import Aggregate, Attr, Call, Const, Expr, ResultType, Value, to_text
 from cepheid.functions import FUNCTIONS, conditions_of_case, digits_of
 from cepheid.types import BOOLEAN, INTEGER, RECORD, SHORT_DIGITS, STRING, UNKNOWN, Family, Type, type_of
@@ -315,16 +317,49 @@ def _require_digits(expr: Call) -> None:
     )
 
 
+_LENGTH = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
+_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?")
+_DOTTED = re.compile(r"\s*([0-3]\d)\.([01]\d)\.(\d{4})\b")
+_DAY = re.compile(r"\s*(\d{4})-(\d\d?)-(\d\d?)\b")
+
+
+def _hint_at_text(kind: Type, text: str) -> str | None:
+    """What to write in place of a text that is compared with a value of this kind."""
+    length = _LENGTH.fullmatch(text)
+    if length is not None and length[2].lower() in UNIT_WORDS and (kind.is_number or kind.family is Family.DURATION):
+        return f"a duration is written without quotes: {length[1]} {length[2]}"
+    if kind.family is Family.DURATION:
+        return "a duration is written without quotes: 5 minutes"
+    if kind.is_number:
+        return f"a number is written without quotes: {text}" if _NUMBER.fullmatch(text) else "compare it with a number"
+    if kind == BOOLEAN:
+        return "a boolean is true or false, without quotes"
+    if kind.family not in _MOMENTS:
+        return None
+    day = _DAY.match(text)
+    if day is not None:
+        return f"there is no day {day[0].strip()}" if not _is_day(*map(int, day.groups())) else _TIME
+    dotted = _DOTTED.match(text)
+    return f"write the year first: '{dotted[3]}-{dotted[2]}-{dotted[1]}'" if dotted is not None else _TIME
+
+
+_TIME = "a time is written '2024-03-01 08:00:00'"
+
+
+def _is_day(year: int, month: int, day: int) -> bool:
+    try:
+        date(year, month, day)
+    except ValueError:
+        return False
+    return True
+
+
 def _require_comparable(op: str, left: Expr, right: Expr, whole: Expr) -> None:
     if not types.are_comparable(left.type, right.type):
         hint = None
         for kind, other in ((left.type, right), (right.type, left)):
-            if kind.is_number and isinstance(other, Const) and isinstance(other.value, str):
-                hint = "a number is written without quotes"
-            elif kind.family is Family.DURATION and isinstance(other, Const) and isinstance(other.value, str):
-                hint = "a duration is written without quotes: 5 minutes"
-            elif kind.family in _MOMENTS and isinstance(other, Const) and isinstance(other.value, str):
-                hint = "a time is written '2024-03-01 08:00:00'"
+            if isinstance(other, Const) and isinstance(other.value, str):
+                hint = _hint_at_text(kind, other.value) or hint
             elif kind == BOOLEAN and isinstance(other, Const):
                 hint = "a boolean is true or false, without quotes"
             elif kind == STRING and isinstance(other, Const) and isinstance(other.value, int | float):

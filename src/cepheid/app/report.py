@@ -91,7 +91,7 @@ _MOST_HINTED = 1_000
 def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) -> Iterator[str]:
     """The lines at the end of a run."""
     from cepheid.io.merged import MergedSource, units_of  # lazily: the messages of errors do not need pyarrow
-    from cepheid.io.source import unit_caution
+    from cepheid.io.source import Source, unit_caution
     from cepheid.io.times import time_hint
 
     prepared, time_column = run.prepared, run.source.columns.time
@@ -121,7 +121,11 @@ def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) ->
         how = "recognised by its values" if clock.is_recognised else f"for {', '.join(used)}"
         yield f"`{time_column}` is an integer column in {clock.unit}, {how} (--time-unit changes it)"
     if clock.is_timestamp and (zone := run.source.columns.text.zone) is not None:
-        yield f"times of `{time_column}` without an offset are those of {zone}"
+        texts: list[Source] = [run.source]
+        if isinstance(run.source, MergedSource):
+            texts = [item.source for item in run.source.inputs if not item.as_timestamps]
+        local = dict.fromkeys(f"`{source.columns.time}`" for source in texts)
+        yield f"times of {', '.join(local)} without an offset are those of {zone}"
     if (caution := unit_caution(run.source, clock)) is not None:
         yield f"warning: {caution}"
     if isinstance(run.source, MergedSource):

@@ -16,6 +16,7 @@ from cepheid.types import Family
 
 _NUMBER = re.compile(r"\s*[+-]?[0-9][0-9.,' \u00a0\u202f]*\s*")
 _MARK = re.compile(r"[,' \u00a0\u202f]")
+_GROUPED = re.compile(r"[ \u00a0\u202f]")
 _PLAIN = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _WRITTEN = {
     "thousands comma": re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?"),
@@ -40,8 +41,16 @@ def order_cautions(query: Query, source: SourceDescription) -> list[str]:
         f"`{ex.to_text(compared[name])}` orders texts by their characters ('10' is less than '9'), and `{name}` seems "
         f"to hold numbers, such as `{shown(texts[0])}`; {_instead(texts, name)}"
         for name, texts in values.items()
-        if texts and all(_NUMBER.fullmatch(text) for text in texts)
+        if _seem_numbers(texts)
     ]
+
+
+def _seem_numbers(texts: list[str]) -> bool:
+    """Groups of digits that no way of writing numbers has, such as `4111 1111`, are numbers of cards or telephones."""
+    if not texts or not all(_NUMBER.fullmatch(text) for text in texts):
+        return False
+    spaced = [text.strip().lstrip("+-") for text in texts if _GROUPED.search(text.strip())]
+    return all(any(form.fullmatch(text) for form in _WRITTEN.values()) for text in spaced)
 
 
 def _instead(texts: list[str], name: str) -> str:
@@ -74,7 +83,7 @@ def numbers_hint(span: Span | None, query: Query, source: SourceDescription) -> 
     inside = [node.name for node in nodes if node.span and span.start <= node.span.start and node.span.end <= span.end]
     names = [name for name in dict.fromkeys(inside) if name is not None and name in source.schema.names]
     for name, texts in _samples(source, names):
-        if texts and all(_NUMBER.fullmatch(text) for text in texts):
+        if _seem_numbers(texts):
             marked = next((text for text in texts if _MARK.search(text)), texts[0])
             return f"`{shown(name)}` seems to hold numbers as text, such as `{shown(marked)}`; {_instead(texts, name)}"
     return None

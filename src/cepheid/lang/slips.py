@@ -34,7 +34,7 @@ _ANOTHER_QUERY = re.compile(r";?\s*(EVENT|PATTERN|SELECT)\s+[\w`(*!]", re.IGNORE
 _BEGINS = re.compile(r"\b(EVENT|PATTERN|SELECT)\b", re.IGNORECASE)
 _SELECT = re.compile(r"\bSELECT\b", re.IGNORECASE)
 _COLUMNS = re.compile(r"SELECT\b(?!.*\bFROM\b)", re.IGNORECASE | re.DOTALL)
-_FROM = re.compile(r"\bFROM\b", re.IGNORECASE)
+_FROM, _RETURN = re.compile(r"\bFROM\b", re.IGNORECASE), re.compile(r"\bRETURN\b", re.IGNORECASE)
 _PATTERN_BEFORE = re.compile(r"(?:\bSEQ\s*\([^()]*|\b(?:EVENT|PATTERN)\s*)\Z", re.IGNORECASE)
 _ANY_TYPE = re.compile(r"\bANY\s*\(\s*\Z", re.IGNORECASE)
 _BEFORE_WHERE = re.compile(r".*\b(WITHIN|RETURN|LIMIT|OUTPUT)\b", re.IGNORECASE | re.DOTALL)
@@ -151,7 +151,10 @@ _SLIPS = (
         "strategies are in SASE+: write PATTERN instead of EVENT",
     ),
     _slip(rf"\bEVENT\b{_NOT_WHERE}\0[{{+]", "closures are in SASE+: PATTERN SEQ(A{3,} a[], B+ b[])"),
-    _slip(r"\0HAVING\b", "write it as a condition in WHERE: count(a) > 3"),
+    _slip(
+        r"\0HAVING\b",
+        "write it as a condition in WHERE: count(a) > 3, of the events of a closure a; count matches in their table",
+    ),
     _slip(
         r"\(\s*DISTINCT\s+\0",
         "aggregates range over all events of a closure; count different values in the table of matches",
@@ -254,6 +257,11 @@ def hint_at(text: str, span: Span) -> str | None:
     if grouping is not None and _FROM.search(skeleton(before)):
         name = grouping[1]
         return f"write FILTER(a.{name} = b.{name}) in WHERE: the next event then has the same {name}"
+    if grouping is not None and word != "PARTITION" and _RETURN.search(skeleton(before)):
+        name = grouping[1].strip("`")
+        return (
+            f'RETURN the group, and count the rows of each in the table of matches: .groupby("{name}").size() in pandas'
+        )
     if grouping is not None:
         name = grouping[1]
         return f"write [{name}] as a condition in WHERE: all events of a match then have the same {name}"

@@ -132,9 +132,18 @@ def _end_of_string(text: str, start: int) -> int:
                 expected=f"a closing {closing}",
                 hint=f"write a quote inside of a string twice: {quote}it{quote * 2}s{quote}"
                 if quote in "'\"" and quote in text[:start]
-                else None,
+                else _closed(quote, text[start + 1 :]),
             )
         if quote in _DOUBLED and text.startswith(closing, close + 1):
             at = close + 2
             continue
         return close + 1
+
+
+_BEHIND = re.compile(r"\s+(?:AND|OR|WITHIN|RETURN|WHERE|LIMIT|OUTPUT)\b|\s*[])},;<>=]|\s*$", re.IGNORECASE)
+
+
+def _closed(quote: str, rest: str) -> str:
+    """The text as it was probably meant: up to the next clause, sign or end."""
+    end = _BEHIND.search(rest)
+    return f"close it where it ends: {quote}{shown(rest[: end.start() if end else None])}{_CLOSING_QUOTE[quote]}"
