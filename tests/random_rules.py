@@ -78,6 +78,21 @@ def sase_rules(draw: Any) -> str:
 
 
 @st.composite
+def strategy_rules(draw: Any, keyed: bool = False) -> str:
+    """Sequences of SASE+. Some are in no family: strict contiguity with a key, and what skips events without one."""
+    names = [name.lower() for name in NAMES[: draw(st.integers(2, 4))]]
+    strategy = draw(st.sampled_from(["skip_till_next_match", "skip_till_any_match", "partition_contiguity"]))
+    has_key = keyed or draw(st.integers(0, 4)) > 0
+    if draw(st.integers(0, 4)) == 0:
+        strategy, has_key = "strict_contiguity", not keyed and has_key
+    tests = [draw(conditions(name)).replace("<>", "!=") for name in names for _ in range(draw(st.integers(0, 2)))]
+    pattern = ", ".join(f"{draw(st.sampled_from(['t', 't', 'u']))} {name}" for name in names)
+    where = " and ".join([*["[k]"][:has_key], *tests])
+    chosen = f"WHERE {strategy}({', '.join(names)})" + (f" {{ {where} }}" if where else "")
+    return f"PATTERN SEQ({pattern}) {chosen} WITHIN {draw(st.integers(1, 12))}"
+
+
+@st.composite
 def streams(draw: Any) -> pa.Table:
     size = draw(st.integers(2, 25))
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_rules import as_if_many, eql_rules, in_order, sase_rules, streams
+from random_rules import as_if_many, eql_rules, in_order, sase_rules, strategy_rules, streams
 
 import cepheid
 from cepheid.deploy.deployment import Deployment, Written, deploy
@@ -40,7 +40,7 @@ def by_query(tables: list[Any]) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-@given(st.lists(eql_rules() | sase_rules(), min_size=2, max_size=7), streams(), st.data())
+@given(st.lists(eql_rules() | sase_rules() | strategy_rules(), min_size=2, max_size=7), streams(), st.data())
 @settings(max_examples=60)
 def test_families_find_what_the_oracle_finds(texts: list[str], table: pa.Table, data: st.DataObject) -> None:
     with as_if_many(data):
@@ -94,13 +94,24 @@ def test_which_queries_are_families() -> None:
         "combined": "EVENT SEQ(t a, u b) WHERE [k] AND a.v > 1 WITHIN 5",
         "compared": "SELECT * FROM (t A; t B) WHERE FILTER(A.k = B.k), A.v < B.v",
         "closure": "SELECT * FROM (t A+; t B) WHERE FILTER(A.k = B.k)",
-        "strategy": "PATTERN SEQ(t a, t b) WHERE skip_till_next_match(a, b) { [k] } WITHIN 5",
+        "next": "PATTERN SEQ(t a, t b) WHERE skip_till_next_match(a, b) { [k] and a.v > 1 } WITHIN 5",
+        "any": "PATTERN SEQ(t a, t b) WHERE skip_till_any_match(a, b) { [k] and a.v > 1 } WITHIN 5",
+        "contiguous": "PATTERN SEQ(t a, t b) WHERE partition_contiguity(a, b) { [k] and a.v > 1 } WITHIN 5",
+        "strict": "PATTERN SEQ(t a, t b) WHERE strict_contiguity(a, b) { a.v > 1 } WITHIN 5",
+        "strict with a key": "PATTERN SEQ(t a, t b) WHERE strict_contiguity(a, b) { [k] } WITHIN 5",
+        "next without a key": "PATTERN SEQ(t a, t b) WHERE skip_till_next_match(a, b) { a.v > 1 } WITHIN 5",
+        "not": "PATTERN SEQ(t a, ~(u x), t b) WHERE skip_till_next_match(a, b) { [k] } WITHIN 5",
         "limit": "EVENT SEQ(t a, u b) WHERE [k] WITHIN 5 LIMIT 2",
     }
     deployment = deployed(queries, table)
-    assert set(deployment.alone) == {"compared", "closure", "strategy", "limit"}
-    (group,) = deployment.groups
+    others = {"strict with a key", "next without a key", "not"}
+    assert set(deployment.alone) == {"compared", "closure", "limit", *others}
+    group, without_key = deployment.groups
+    assert [shape.text for shape, _ in without_key.shapes] == ["strict_contiguity(1, 2)"]
     assert {shape.text: count for shape, count in group.shapes} == {
+        "skip_till_next_match(1, 2)": 1,
+        "skip_till_any_match(1, 2)": 1,
+        "partition_contiguity(1, 2)": 1,
         "1; 2": 2,
         "(1 @ 5) \\ x": 1,
         "1; (2 \\ x)": 2,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_rules import as_if_many, eql_rules, sase_rules, streams
+from random_rules import as_if_many, eql_rules, sase_rules, strategy_rules, streams
 
 import cepheid
 from cepheid.deploy.deployment import Written
@@ -77,7 +77,10 @@ def arriving(data: st.DataObject, table: pa.Table, delay: int) -> list[list[dict
     return [mixed[a:b] for a, b in itertools.pairwise(cuts)]
 
 
-@given(st.lists(eql_rules() | sase_rules() | st.sampled_from(OTHERS), min_size=1, max_size=6), streams(), st.data())
+RULES = eql_rules() | sase_rules() | strategy_rules(keyed=True)
+
+
+@given(st.lists(RULES | st.sampled_from(OTHERS), min_size=1, max_size=6), streams(), st.data())
 @settings(max_examples=40)
 def test_queries_that_come_and_go(texts: list[str], table: pa.Table, data: st.DataObject) -> None:
     """At every batch queries are added and removed; each state is saved and restored."""

@@ -6,6 +6,8 @@ These shapes are families, over events without duration:
     A; B; C        EQL, each event the successor of the one before it, with exceptions of single events: A; (B \ X)
     (A @ d) \ B    EQL, silence: no B in a while after A
     SEQ(A, B, C)   SASE, ZStream and CED: every combination, with a key and a window
+    SEQ(A, B, C)   SASE+: by its strategy. Skip till next match takes the next event that fits (φ), contiguity the next
+                   event, which ends the wait if it does not fit (θ)
 """
 
 from __future__ import annotations
@@ -15,22 +17,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cepheid.deploy.event_tests import EventTest
-from cepheid.dialect import COMBINATIONS, SUCCESSORS
+from cepheid.dialect import COMBINATIONS, RUNS, SUCCESSORS
 from cepheid.events import Clock, Duration
 from cepheid.expr import At, Attr, Compare, Const, Expr, Filter, OccursWithin
 from cepheid.kernels.successor import placed_operators
 from cepheid.kernels.successor.operators import Exception_, Leaf, Next, Operator, Timer
 from cepheid.optimize.core_key import core_key
-from cepheid.pattern import EventClass, partition_attributes
+from cepheid.pattern import EventClass, Strategy, partition_attributes
 from cepheid.physical import Kind, Lowered, kind_of
 
 LONGEST = 8
 """The most events of a family."""
-BY_STRATEGY = (
-    "its events are chosen by a strategy, so that it costs as much as it does alone (sequences of EQL, SASE and "
-    "ZStream that differ in constants share their work)"
-)
-"""Why a query of SASE+ has no family."""
+BY_STRATEGY = "its events are chosen by a strategy, so that it costs as much as it does alone"
+"""Why a query of SASE+ is in no union."""
 VERSION = "\0version"
 """The attribute of an event that counts the changes of a deployment before it arrived."""
 
@@ -49,6 +48,8 @@ class Shape:
     """Whether every combination is a match, instead of successors only."""
     delay: int | None = None
     """The ticks of a silence; its only position is the event before it."""
+    strategy: Strategy | None = None
+    """That of SASE+, whose events are ordered by position; None: they are ordered by time."""
 
     @property
     def text(self) -> str:
@@ -56,6 +57,8 @@ class Shape:
         numbers = [f"({n + 1} \\ x)" if n in self.cancels else str(n + 1) for n in range(self.length)]
         if self.delay is not None:
             return f"(1 @ {self.delay}) \\ x"
+        if self.strategy is not None:
+            return f"{self.strategy.value}({', '.join(numbers)})"
         return f"SEQ({', '.join(numbers)})" if self.combines else "; ".join(numbers)
 
 
@@ -103,8 +106,10 @@ def family_of(lowered: Lowered) -> tuple[Shape, Rule] | str:
     if query.dialect.selection == SUCCESSORS:
         return _of_successors(lowered)
     if query.dialect.selection == COMBINATIONS and not query.dialect.ordered_by_position:
-        return _of_combinations(lowered)
-    return BY_STRATEGY
+        return _of_sequence(lowered, None)
+    if query.dialect.selection == RUNS and query.dialect.ordered_by_position:
+        return _of_sequence(lowered, query.strategy)
+    return "its operators have windows of their own"
 
 
 def _of_successors(lowered: Lowered) -> tuple[Shape, Rule] | str:
@@ -165,7 +170,8 @@ def _of_chain(
     return Shape(len(variables), key, tuple(cancels), tuple(windows)), Rule(tuple(tests), tuple(limits))
 
 
-def _of_combinations(lowered: Lowered) -> tuple[Shape, Rule] | str:
+def _of_sequence(lowered: Lowered, strategy: Strategy | None) -> tuple[Shape, Rule] | str:
+    """Of SASE+ with its strategy, of other languages as all combinations."""
     query, items = lowered.query, lowered.items
     if len(items) < 2 or len(items) > LONGEST or not all(isinstance(item, EventClass) for item in items):
         return "it is not a sequence of single events"
@@ -173,7 +179,10 @@ def _of_combinations(lowered: Lowered) -> tuple[Shape, Rule] | str:
         return "it has no window of time for the whole match"
     keys = tuple(name for name in partition_attributes(query) if name not in lowered.lacks)
     key = _key(keys, lowered)
-    if len(keys) != 1 or key is None:
+    is_contiguous = strategy in (Strategy.STRICT, Strategy.PARTITION)
+    if strategy is Strategy.STRICT and partition_attributes(query):
+        return "an event with another key ends its wait (partition contiguity ignores it)"
+    if (len(keys) != 1 or key is None) and not (is_contiguous and not partition_attributes(query)):
         return "it has no key of one integer or string"
     other = _other_predicates(lowered.between, key)
     if other is not None:
@@ -183,9 +192,10 @@ def _of_combinations(lowered: Lowered) -> tuple[Shape, Rule] | str:
     tests: list[EventTest] = []
     for item in items:
         assert isinstance(item, EventClass)
-        own = EventTest(item.types, tuple(lowered.alone[item.var]))
-        tests += [own, EventTest((), ())] if tests else [own]
-    shape = Shape(len(items), key, (), ((0, len(items) - 1),), combines=True)
+        own, any_event = EventTest(item.types, tuple(lowered.alone[item.var])), EventTest((), ())
+        tests += [own] if not tests else [any_event, own] if is_contiguous else [own, any_event]
+    combines = strategy in (None, Strategy.ANY_MATCH)
+    shape = Shape(len(items), key, (), ((0, len(items) - 1),), combines=combines, strategy=strategy)
     return shape, Rule(tuple(tests), (limit,))
 
 

@@ -20,6 +20,7 @@ from cepheid.kernels.family.instances import (
     FIRST_WINDOW,
     FOLLOWING,
     GROUPED,
+    IN_TIME,
     KEEPS,
     KIND,
     LAST_WINDOW,
@@ -37,6 +38,7 @@ from cepheid.kernels.family.instances import (
     SUCCESSOR,
     SUCCESSORS,
     THETA,
+    TIES,
     WINDOW,
     WORD_RECORD,
 )
@@ -73,7 +75,7 @@ class _Member:
 
     @property
     def may_be_latent(self) -> bool:
-        return self.shape.delay is None and self.reach < NEVER
+        return self.shape.delay is None and self.shape.strategy is None and self.reach < NEVER
 
     def needs(self, position: int, part: str) -> bool:
         """Whether some rule tests this part of a position."""
@@ -147,6 +149,7 @@ class Families:
         placed, parts, latent = _placed(families)
         key = members[0][0].key
         starts: list[tuple[int, int]] = []
+        by_position: list[tuple[int, int]] = []
         words: list[list[int]] = []
         windows: list[tuple[int, int, int, int]] = []
         limits: list[int] = []
@@ -164,7 +167,8 @@ class Families:
             if shape.delay is not None:
                 queues.append((begin, own, first_word, shape.delay, NONE, NONE))
             elif not any(member is one for one in latent):
-                starts += [(begin + word, first_word + word) for word in range(own)]
+                of_order = starts if shape.strategy is None else by_position
+                of_order += [(begin + word, first_word + word) for word in range(own)]
             kind = SUCCESSOR if shape.delay is None else SILENCE
             last = max(shape.length - 2, 0)
             layout.append((first_word, own, last + 1, rules_before))
@@ -181,8 +185,10 @@ class Families:
                     record[FIRST_WINDOW], record[LAST_WINDOW] = first_window, WINDOW * len(windows)
                     record[KIND] = COMBINATION if shape.combines else kind
                     record[REACH] = member.reach
+                    record[TIES] = int(shape.strategy is not None)
                     words.append(list(record.values()))
             rules_before += own * WORD
+        parts[IN_TIME] = 2 * len(starts)
         first_words = {id(one): first for one, (first, *_) in zip(families, layout, strict=True)}
         tests = EventTests(placed.width, types, lacks)
         for first, number, member in placed.tested:
@@ -196,7 +202,7 @@ class Families:
             parts,
             np.array([first_words[id(one)] + at for one in latent for at in range(one.words)], np.int64),
             _begins(tests, int(parts[RULES])),
-            np.array(starts, np.int64).reshape(-1),
+            np.array([*starts, *by_position], np.int64).reshape(-1),
             np.array([begin + at for begin, own, *_ in queues for at in range(own)], np.int64),
             np.array(words, np.int64).reshape(-1),
             np.array(windows, np.int64).reshape(-1),

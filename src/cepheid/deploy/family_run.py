@@ -41,6 +41,7 @@ from cepheid.kernels.family.instances import (
     WAKE,
     WORD_RECORD,
 )
+from cepheid.kernels.family.keys import key_numbers, rehashed
 from cepheid.limits import NO_LIMITS, Limits
 from cepheid.runtime.arrays import NULL_CODE, NULL_INT
 from cepheid.runtime.jit import WORTH_COMPILING, machine_code
@@ -163,7 +164,7 @@ class FamilyRun:
         size = 1 << max(7, (4 * len(values)).bit_length())
         self.slots = np.full(size, NONE, np.int64)
         self.heads = np.full(max(len(values), 1), NONE, np.int64)
-        count, link = instances.key_numbers, saved_instances.linked
+        count, link = key_numbers, saved_instances.linked
         if len(values) >= WORTH_COMPILING or self.registers[TOP] >= WORTH_COMPILING:
             count, link = machine_code(count), machine_code(link)
         null = NULL_CODE if self.families.has_codes else NULL_INT
@@ -400,8 +401,8 @@ class FamilyRun:
         is_code = self.families.has_codes
         values = self.dictionary.encode(column) if is_code else number_array(from_arrow(column), type_, len(column))
         is_much = len(values) >= WORTH_COMPILING
-        count = machine_code(instances.key_numbers) if is_much else instances.key_numbers
-        move = machine_code(instances.rehashed) if is_much else instances.rehashed
+        count = machine_code(key_numbers) if is_much else key_numbers
+        move = machine_code(rehashed) if is_much else rehashed
         null, values, done = NULL_CODE if is_code else NULL_INT, np.array(values, np.int64), 0
         while done < len(values):
             done, self.keys = count(values, done, null, self.slots, self.keys, numbers)

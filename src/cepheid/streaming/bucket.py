@@ -219,7 +219,9 @@ class Bucket:
         ready = int(np.searchsorted(np.asarray(waiting.column(TIME)), watermark))
         self.waiting = waiting.slice(ready)
         released = waiting.slice(0, ready)
-        return settled(released, self.plan) if any(query.ties_matter for _, query in self.queries) else released
+        ties_matter = any(query.ties_matter for _, query in self.queries)
+        is_settled = ties_matter or (self.group is not None and self.group.ties_matter)
+        return settled(released, self.plan) if is_settled else released
 
     def _evaluated(
         self, number: int, query: StreamQuery, released: pa.RecordBatch, watermark: int

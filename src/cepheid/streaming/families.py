@@ -45,6 +45,8 @@ class StreamGroup:
     slot: int = 0
     """The bucket of families without a key among those of the stream."""
     limits: Limits = NO_LIMITS
+    ties_matter: bool = False
+    """Whether the order of events of the same time can change the matches."""
 
     @property
     def names(self) -> list[str]:

@@ -274,7 +274,7 @@ class StreamPlan:
     def retained(self) -> list[str]:
         """The columns of events in the state: of those that wait, and of those that may be part of a match."""
         names: dict[str, None] = {self.reader.columns.time: None}
-        if any(query.ties_matter for query in self.queries):
+        if any(query.ties_matter for query in self.queries) or any(group.ties_matter for group in self.groups):
             names.update(dict.fromkeys(self.order or self.reader.schema.names))
         for group in self.groups:
             names.update(dict.fromkeys([*group.read, self.reader.columns.type]))

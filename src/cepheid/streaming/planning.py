@@ -296,6 +296,7 @@ class _Planning:
             window,
             group.slot,
             group.limits,
+            any(shape.strategy is not None for shape, _ in group.members),
         )
 
 

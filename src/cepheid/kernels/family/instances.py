@@ -10,6 +10,9 @@ set, and those that θ and the windows keep move on to a new instance, or are ma
 are successors, too (NEXT §3.2): so the rules that left the set stay *recent* until time passes. Families that combine
 (SASE) keep their sets.
 
+In families that go by position (SASE+), an event of the same time may follow, and no other one of its time is a
+successor, too. They have instances of their own, which end one tick before the time of their last event.
+
 A silence, `(A @ d) \ B`, waits for a time instead: its instances form a queue in the order of creation, because all
 rules of the family have the same delay.
 
@@ -33,10 +36,11 @@ SIZE, POSITION, KEY, NEXT, END, UNTIL, DEAD, LATER, EVENTS = range(9)
 """The fields of a block: its length, the position of its last event, its key, the next block of its list, the end of
 the composite event, the last time at which it matters, whether it is dropped, the next block of its queue, and then
 the rows and the times of its events and the pairs of its set (or the classes of a latent one)."""
-PASSES, KEEPS, CANCELS, FOLLOWING, RULE, FIRST_WINDOW, LAST_WINDOW, KIND, REACH, WORD_RECORD = range(10)
+PASSES, KEEPS, CANCELS, FOLLOWING, RULE, FIRST_WINDOW, LAST_WINDOW, KIND, REACH, TIES, WORD_RECORD = range(11)
 """The fields of a word of rules that wait: the words of φ, of θ and of what cancels in an event's bits (-1: all pass,
 none cancels), the word at the next position (-1: the next event is the last), the number of its first rule, its
-windows, its kind, and the longest time from the first event to the last."""
+windows, its kind, the longest time from the first event to the last, and 1 if an event of the same time may follow
+(by position), else 0."""
 SUCCESSOR, COMBINATION, SILENCE = range(3)
 """The kinds of families."""
 FROM, AT, LIMITS, LONGEST, WINDOW = range(5)
@@ -55,62 +59,16 @@ NEVER = 1 << 62
 NONE = -1
 LATENT, COMBINES = -2, -3
 """The queue of a block without a set: all its rules wait, or only those of families that combine."""
-DECIDED, SUCCESSORS, RULES, BEGUN, PHI, THETA, CANCEL, COMBINED, GROUPED, LATENT_REACH, PARTS = range(11)
+DECIDED, SUCCESSORS, RULES, BEGUN, PHI, THETA, CANCEL, COMBINED, GROUPED, LATENT_REACH, IN_TIME, PARTS = range(12)
 """The words of latent instances in an event's bits. Those of the first events come first: up to `DECIDED` of rules with
 φ or what cancels, up to `SUCCESSORS` of other successors, up to `RULES` of those that combine. Up to `BEGUN` the words
 of other first events. Then, in the order of the first events, those of the second ones: φ, θ and what cancels, and φ
-of those that combine; up to `GROUPED`. And how long latent instances matter."""
+of those that combine; up to `GROUPED`. And how long latent instances matter, and the part of `starts` that goes by
+time."""
 RECENT = 3
 """The length of a record of recent rules: block, word, bits."""
 OUT_WORD, OUT_BITS, OUT_START, OUT_END, OUT_ROWS = range(5)
 """The fields of a match of some rules of one word, then the rows of its events."""
-
-
-@entry
-def key_numbers(
-    keys: np.ndarray, start: int, null: int, slots: np.ndarray, used: int, numbers: np.ndarray
-) -> tuple[int, int]:
-    """The number of each key from `start` on, counted from 0 in the order of arrival; -1 for null. `slots` is a table
-    of keys and numbers. Returns how many events have theirs (all, unless it is full) and how many keys there are."""
-    mask = (slots.shape[0] >> 1) - 1
-    for e in range(start, keys.shape[0]):
-        key = keys[e]
-        if key == null:
-            numbers[e] = NONE
-            continue
-        slot = first_slot(key, mask)
-        while slots[2 * slot + 1] != NONE and slots[2 * slot] != key:
-            slot = (slot + 1) & mask
-        if slots[2 * slot + 1] == NONE:
-            if 4 * used > slots.shape[0]:
-                return e, used
-            slots[2 * slot] = key
-            slots[2 * slot + 1] = used
-            used += 1
-        numbers[e] = slots[2 * slot + 1]
-    return keys.shape[0], used
-
-
-@njit
-def first_slot(key: int, mask: int) -> int:
-    """The first slot to probe for a key. No product exceeds 62 bits."""
-    mixed = (key ^ (key >> 31)) & 0x7FFFFFFF
-    mixed = mixed * 73244475
-    return (mixed ^ (mixed >> 27)) & mask
-
-
-@entry
-def rehashed(slots: np.ndarray, larger: np.ndarray) -> None:
-    """Copies a table of keys to a larger one."""
-    mask = (larger.shape[0] >> 1) - 1
-    for at in range(0, slots.shape[0], 2):
-        if slots[at + 1] != NONE:
-            key = slots[at]
-            slot = first_slot(key, mask)
-            while larger[2 * slot + 1] != NONE:
-                slot = (slot + 1) & mask
-            larger[2 * slot] = key
-            larger[2 * slot + 1] = slots[at + 1]
 
 
 @njit
@@ -257,7 +215,7 @@ def step(
     before_bits = np.zeros(parts[RULES], np.int64)
     top, used, wake, recents = registers[TOP], registers[OUT], registers[WAKE], registers[RECENTS]
     of_rules, of_latent = parts[RULES], 4 * parts[RULES] + 2 * EVENTS + 8
-    largest = EVENTS + 2 + starts.shape[0] + EVENTS + 2 + first_class.shape[0]
+    largest = 2 * (EVENTS + 2) + starts.shape[0] + EVENTS + 2 + first_class.shape[0]
     for queue in range(0, queues.shape[0], QUEUE):
         largest += EVENTS + 2 + 2 * queues[queue + QUEUE_WORDS]
     events, attributes, width_of_bits = time.shape[0], first_class.shape[0], full.shape[0]
@@ -473,7 +431,7 @@ def step(
                         gone |= waiting & bits[words[record + CANCELS]]
                     if gone != 0:
                         arena[pair + 1] = waiting & ~gone
-                        if not is_lone:
+                        if not is_lone and words[record + TIES] == 0:
                             recent[recents] = block
                             recent[recents + 1] = arena[pair]
                             recent[recents + 2] = gone
@@ -528,9 +486,11 @@ def step(
             arena[top + EVENTS] = row
             arena[top + EVENTS + 1] = t
             top += EVENTS + 2 + attributes
-        if key != NONE:
+        start_at = 0
+        while key != NONE and start_at < starts.shape[0]:
+            start_end = starts.shape[0] if start_at == parts[IN_TIME] else parts[IN_TIME]
             to = top + EVENTS + 2
-            for at in range(0, starts.shape[0], 2):
+            for at in range(start_at, start_end, 2):
                 found = bits[starts[at]]
                 if found != 0:
                     arena[to] = starts[at + 1]
@@ -538,6 +498,7 @@ def step(
                     to += 2
             if to > top + EVENTS + 2:
                 top = completed(arena, top, to, 0, key, row, t, words)
+            start_at = start_end
         some = 0
         for at in range(silences.shape[0]):
             some |= bits[silences[at]]
@@ -588,13 +549,14 @@ def completed(
     arena[made + POSITION] = position
     arena[made + KEY] = key
     arena[made + NEXT] = NONE
-    arena[made + END] = t
+    pairs = made + EVENTS + 2 * (position + 1)
+    arena[made + END] = t - words[arena[pairs] * WORD_RECORD + TIES]
     arena[made + DEAD] = 0
     arena[made + LATER] = NONE
     arena[made + EVENTS + position] = row
     arena[made + EVENTS + 2 * position + 1] = t
     reach = 0
-    for pair in range(made + EVENTS + 2 * (position + 1), end, 2):
+    for pair in range(pairs, end, 2):
         reach = max(reach, words[arena[pair] * WORD_RECORD + REACH])
     arena[made + UNTIL] = arena[made + EVENTS + position + 1] + reach
     return end

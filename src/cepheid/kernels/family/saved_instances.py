@@ -111,7 +111,7 @@ def carried(
             if writes:
                 for i in range(EVENTS, EVENTS + 2 * (position + 1)):
                     made[to + i] = arena[at + i]
-                row, t = arena[at + EVENTS + position], arena[at + END]
+                row, t = arena[at + EVENTS + position], arena[at + EVENTS + 2 * position + 1]
                 completed(made, to, end, position, arena[at + KEY], row, t, words)
                 if arena[at + LATER] >= 0:
                     made[to + LATER] = to
