@@ -31,6 +31,7 @@ from cepheid.expr import (
     variables,
     walk,
 )
+from cepheid.logic import begins_with_negation, normal_form
 from cepheid.nfa import Automaton, compile_automaton
 from cepheid.pattern import (
     EventClass,
@@ -126,10 +127,19 @@ CHAINS = (
 )
 
 
+LATE = (
+    "warning: a stream outputs the matches that wait for a negation only at its end, because WITHIN counts the events "
+    "of each partition, and none may come; write WITHIN and a length of time"
+)
+
+
 def explosions(query: Query) -> list[str]:
-    """The warnings about queries whose matches may be too many to enumerate."""
+    """The warnings about queries whose matches may be too many to enumerate, or wait for the end of a stream."""
+    late = [LATE] if _waits_for_the_end(query) else []
     if query.may_explode:
-        return [EXPLOSION]
+        return [EXPLOSION, *late]
+    if late:
+        return late
     if query.combines_without_window:
         power = components_of_a_match(query.pattern)
         return [
@@ -148,6 +158,16 @@ def explosions(query: Query) -> list[str]:
         for text in [" AND ".join(map(ex.to_text, compared))]
     ]
     return [*([CHAINS] if endless_chains(core) else []), *visits]
+
+
+def _waits_for_the_end(query: Query) -> bool:
+    if query.window is None or not query.window.counts_events or not partition_attributes(query):
+        return False
+    return any(
+        bool(pt.negatives(node)) if isinstance(node, pt.Conj) else begins_with_negation(reversed(node.items))
+        for node in pt.walk(normal_form(query.pattern))
+        if isinstance(node, pt.Conj | pt.Seq)
+    )
 
 
 def _equality_for(node: Pattern) -> str:

@@ -8,14 +8,14 @@ themselves, so that a mistake here shows as a difference from it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from cepheid import expr as ex
 from cepheid.dialect import Closure
 from cepheid.events import Event
 from cepheid.expr import Aggregate, At, Attr, Compare, Expr, Over, Same
-from cepheid.pattern import Conj, Disj, EventClass, Neg, Pattern, Query, Seq, always_bound, operator_window
+from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Query, Seq, always_bound, operator_window
 
 
 def accepts(event_class: EventClass, event: Event) -> bool:
@@ -42,6 +42,15 @@ def normal_form(pattern: Pattern) -> Pattern:
             return replace(pattern, item=normal_form(pattern.item))
         case _:
             return pattern
+
+
+def begins_with_negation(items: Iterable[Pattern]) -> bool:
+    """Whether nothing but components that may be empty stands before some negation of a sequence; for the items in
+    reverse, after it."""
+    outer = itertools.takewhile(
+        lambda item: isinstance(item, Neg) or (isinstance(item, Kleene) and item.low == 0), items
+    )
+    return any(isinstance(item, Neg) for item in outer)
 
 
 def expanded(query: Query) -> tuple[Expr, ...]:

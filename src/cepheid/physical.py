@@ -9,6 +9,7 @@ the code generator of the evaluator that the plan names.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -231,7 +232,10 @@ class Plan:
         is decided by earlier events."""
         if self.core is not None:
             return False
-        return self.steps[-1].negated if self.tree is None else bool(negatives(self.query.pattern))
+        if self.tree is not None:
+            return bool(negatives(self.query.pattern))
+        outer = itertools.takewhile(lambda step: step.negated or step.low == 0, reversed(self.steps))
+        return any(step.negated for step in outer)
 
 
 # --- evaluators -------------------------------------------------------------------------------------------------------

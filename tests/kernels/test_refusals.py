@@ -46,6 +46,7 @@ COMPILED = [
         for s in ("skip_till_any_match", "skip_till_next_match")
     ),
     "PATTERN SEQ(~(B b), A a) WHERE skip_till_next_match { [k] } WITHIN 5 events",
+    *(f"PATTERN SEQ(A a, ~(B b)) WHERE {s} {{ [k] }} WITHIN 2 events" for s in STRATEGIES),
     "EVENT SEQ(A a, !(B b), C c) WHERE [k] WITHIN 5 events",
     "PATTERN A;B;C WHERE A.k = B.k AND B.k = C.k WITHIN 5 events",
     *(RUN.format(s, "[k]", " OUTPUT NON-OVERLAPPING") for s in ("skip_till_any_match", "skip_till_next_match")),
@@ -60,7 +61,6 @@ SPLIT = f"P: EVENT SEQ({LONG}) WITHIN 90\nQ: EVENT SEQ(P p, A b) WITHIN 90"
 PAIRS = [f"(A a{n}; B b{n})" for n in range(34)]
 HALVES = f"P: PATTERN {' | '.join(PAIRS[:17])} WITHIN 5\nQ: PATTERN {' | '.join(PAIRS[17:])} WITHIN 5"
 SUM = "EVENT SEQ(A a, B b) WITHIN 9 RETURN count(*) AS n, count({}) AS l"
-NEXT = "PATTERN SEQ({}) WHERE skip_till_next_match {{ [k] }} WITHIN 5{}"
 REFUSED = {
     "EVENT SEQ(A a, B b) WHERE a.d + b.d > 3 WITHIN 9": (
         "`d` is a decimal of 30 digits",
@@ -87,7 +87,6 @@ REFUSED = {
         "is a string made of several events",
         "EVENT SEQ(A a, B b) WHERE a.s = 'ab' AND b.s = 'AB' WITHIN 9",
     ),
-    NEXT.format("A a, ~(B b)", " events"): ("a negation as the last component", NEXT.format("A a, ~(B b)", "")),
     "PATTERN SEQ(A a, B+ b[]) WHERE skip_till_any_match { a.k = b[i].k } WITHIN 5 events": (
         "not all events of a match",
         "PATTERN SEQ(A a, B+ b[]) WHERE skip_till_any_match { [k] } WITHIN 5 events",

@@ -92,7 +92,7 @@ class ExclusiveKernel(Kernel):
         inside, parts = self._inside.step_lazily(state[: -len(_OWN)], batch)
         batch = batch.cut(0, self.consumed(inside, batch))
         memory.note(self._noted(batch), batch.first)
-        passed = int(batch.measure[-1]) if len(batch) else -END_OF_TIME
+        passed = -END_OF_TIME if self._in_partitions or not len(batch) else int(batch.measure[-1])
         return self._decided(inside, memory, parts, passed)
 
     def advance(self, state: State, time: int, codes: Codes = NO_CODES) -> tuple[State, Positions]:
@@ -108,6 +108,11 @@ class ExclusiveKernel(Kernel):
     def oldest(self, state: State) -> int:
         memory = _Memory.of(state[-len(_OWN) :], len(self.keys))
         return min([self.inner.oldest(state), *map(_first, memory.waiting)])
+
+    @property
+    def _in_partitions(self) -> bool:
+        """Whether the window counts the events of a partition: positions in others tell nothing."""
+        return self.plan.counts_events and bool(self.plan.key)
 
     @property
     def _inside(self) -> Kernel:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterator
-from enum import Enum
 
 from cepheid import expr as ex
 from cepheid.codegen.masks import is_maskable
 from cepheid.codegen.scalar import is_compilable
-from cepheid.pattern import Kleene, Neg, partition_attributes
+from cepheid.logic import begins_with_negation
+from cepheid.pattern import partition_attributes
 from cepheid.physical import Lowered, attributes_in
 from cepheid.types import SHORT_DIGITS, UNKNOWN, Family
 
@@ -20,28 +19,20 @@ TOO_FEW_BITS = (
 )
 
 
-class Absences(Enum):
-    """The negations of a sequence that an evaluator decides in a window that counts the events of a partition."""
-
-    BETWEEN = "between two components"
-    BEFORE = "between two components, or before the first"
-    EVERYWHERE = "everywhere"
-
-
 def why_not(
     lowered: Lowered,
     *further: str,
-    counted_absences: Absences = Absences.BETWEEN,
+    counts_edges: bool = True,
     excludes: bool = False,
     durations: bool = False,
     closure_bits: int = 2,
 ) -> str | None:
     """Why no code can be generated for a query: a line for each reason, the evaluator's own (`further`) last; None if
-    there is none. The flags say what the evaluator can do: which negations it decides in a window that counts the
-    events of a partition, whether it leaves out matches that overlap, and whether it orders events with duration.
-    `closure_bits` is the number of bits of the mask for a closure: one for each edge, to begin and to take, or one for
-    both."""
-    reasons = [*_unmet(lowered, counted_absences, closure_bits), *further]
+    there is none. The flags say what the evaluator can do: whether it decides a negation as the first or last component
+    in a window that counts the events of a partition, whether it leaves out matches that overlap, and whether it orders
+    events with duration. `closure_bits` is the number of bits of the mask for a closure: one for each edge, to begin
+    and to take, or one for both."""
+    reasons = [*_unmet(lowered, counts_edges, closure_bits), *further]
     if lowered.has_durations and not durations:
         reasons.append("events with duration")
     if lowered.query.non_overlapping and not excludes:
@@ -62,7 +53,7 @@ def why_no_partition(lowered: Lowered) -> list[str]:
     return reasons
 
 
-def _unmet(lowered: Lowered, counted_absences: Absences, closure_bits: int) -> Iterator[str]:
+def _unmet(lowered: Lowered, counts_edges: bool, closure_bits: int) -> Iterator[str]:
     single = [p for tests in (*lowered.alone.values(), *lowered.taken.values()) for p in tests]
     failing = [p for p in lowered.between if not is_compilable(p, lowered.types)] + [
         p for p in single if not is_maskable(p)
@@ -90,8 +81,8 @@ def _unmet(lowered: Lowered, counted_absences: Absences, closure_bits: int) -> I
         yield f"`{lists[0]}` holds lists, which are not summarised (leave it out of RETURN)"
     if not lowered.counts_events:
         return
-    if partition_attributes(lowered.query):
-        yield from _uncounted(lowered, counted_absences)
+    if partition_attributes(lowered.query) and not counts_edges:
+        yield from _uncounted(lowered)
     if not lowered.has_whole_key:
         yield (
             "a window that counts the events of a partition that not all events of a match are in (write an "
@@ -123,17 +114,11 @@ def _of_event(node: ex.Attr | ex.Aggregate) -> ex.Attr:
     return node if isinstance(node, ex.Attr) else ex.Attr(node.var, node.name or "")
 
 
-def _uncounted(lowered: Lowered, decided: Absences) -> Iterator[str]:
-    """The negations that an evaluator does not decide in a window that counts the events of a partition. A negation
-    beside components that may be empty may be the first or the last of a match, too."""
-    if decided is Absences.EVERYWHERE:
-        return
-    edges = {"last": reversed(lowered.items)}
-    if decided is Absences.BETWEEN:
-        edges["first"] = iter(lowered.items)
-    for edge, items in edges.items():
-        outer = itertools.takewhile(lambda i: isinstance(i, Neg) or (isinstance(i, Kleene) and i.low == 0), items)
-        if any(isinstance(item, Neg) for item in outer):
+def _uncounted(lowered: Lowered) -> Iterator[str]:
+    """The negations before the first or after the last event. A negation beside components that may be empty may be one
+    of them, too."""
+    for edge, items in (("last", reversed(lowered.items)), ("first", iter(lowered.items))):
+        if begins_with_negation(items):
             yield (
                 f"a negation as the {edge} component, in a window that counts the events of a partition (write WITHIN "
                 "and a length of time)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cepheid.kernels.any_runs.evaluator import OPTIONS, kernel
-from cepheid.kernels.requirements import Absences, why_not
+from cepheid.kernels.requirements import why_not
 from cepheid.optimize.run_cost import any_runs_cost
 from cepheid.optimize.search import situation_of
 from cepheid.optimize.stats import Stats
@@ -21,11 +21,11 @@ def able(lowered: Lowered) -> str | None:
     """Sequences, closures among them, under skip till any match; summaries and the first matches of plain sequences in
     languages that combine all events."""
     if lowered.combines and lowered.operator_windows is None and _is_folded(lowered):
-        return why_not(lowered)
+        return why_not(lowered, counts_edges=False)
     selects_all = lowered.has_strategy and lowered.query.strategy is Strategy.ANY_MATCH
     if not (selects_all and lowered.is_sequence):
         return not_made_for(lowered.query)
-    return why_not(lowered, counted_absences=Absences.BEFORE, excludes=True, durations=True)
+    return why_not(lowered, excludes=True, durations=True)
 
 
 def _is_folded(lowered: Lowered) -> bool:

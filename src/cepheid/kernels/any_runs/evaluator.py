@@ -174,7 +174,7 @@ class _Generator:
 
     def _event(self, w: Writer) -> None:
         w("m = measure[e]", "bits = mask[e]", f"floor = {'LOWEST' if self.plan.window is None else 'm - limit'}")
-        if self.waiting and self.plan.window is not None:
+        if self.waiting and self.plan.window is not None and not self.places:
             self._report_due(w, "pending_times[0] < floor")
         if self.plan.counts_from_start:
             self._start_of_event(w)
@@ -355,6 +355,8 @@ class _Generator:
 
         read = self.vector.reader(table.at, words, unbound=table.waits, negative=self.vector.event_term)
         conditions = [condition(p, read, self.constants) for p in self.automaton.against[negation.step.var]]
+        if table.waits and self.places:  # its window may have passed
+            conditions.append(f"{words(Value('start'))} >= floor")
         if keyed:
             indexed = [self.vector.event_word(value.column) for value in table.indexed]
             with self._each_group(w, number, indexed), w.when(conditions):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cepheid.kernels.requirements import Absences, why_no_partition, why_not
+from cepheid.kernels.requirements import why_no_partition, why_not
 from cepheid.kernels.runs.evaluator import OPTIONS, kernel
 from cepheid.optimize.run_cost import runs_cost
 from cepheid.optimize.search import situation_of
@@ -22,7 +22,7 @@ def able(lowered: Lowered) -> str | None:
     if not (selects_one and lowered.is_sequence):
         return not_made_for(lowered.query)
     parts = why_no_partition(lowered) if lowered.query.strategy is Strategy.PARTITION else []
-    return why_not(lowered, *parts, counted_absences=Absences.BEFORE, excludes=True, durations=True)
+    return why_not(lowered, *parts, excludes=True, durations=True)
 
 
 def plan(lowered: Lowered, stats: Stats) -> Plan:

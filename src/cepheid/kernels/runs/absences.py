@@ -86,6 +86,8 @@ class Absences:
         self.key = [name for name in plan.key if name in run.key]
         self.all = [self._absence(number, step) for number, step in enumerate(plan.steps) if step.negated]
         self.waits = any(absence.may_trail for absence in self.all)
+        self.expires = plan.window is not None and not (plan.counts_events and plan.key)
+        """Whether windows end in the order of the stream. Those that count the events of partitions end at the end."""
         for absence in self.all:
             self._note_uses(absence)
 
@@ -183,7 +185,7 @@ class Absences:
             if absence.stack.links:
                 self.register(absence.stack.table.used)
                 conditions.append(absence.stack.table.is_full("1"))
-        if self.waits and self.plan.window is not None:
+        if self.waits and self.expires:
             conditions.append(f"({Waiting.used} > 0 and measure[{EVENT}] - {Waiting.due}[0] > limit)")
         return conditions
 
@@ -210,7 +212,7 @@ class Absences:
     def _is_gone(self, absence: Absence, number: str) -> str | None:
         """The condition that an event can no longer spoil a match; None if it always can."""
         stack = absence.stack
-        if self.plan.window is not None and not (self.plan.counts_events and self.plan.key):
+        if self.expires:
             return f"{stack.at('measure', stack.offset(number))} < {FLOOR}"
         if absence.may_lead or absence.may_trail:
             return None
@@ -413,7 +415,7 @@ class Absences:
         waits, due, items = self.register(Waiting.used), Waiting.due, Waiting.due_item
         self.register("waited")
         passed = f"now == {END_OF_TIME}"
-        if self.plan.window is not None:
+        if self.expires:
             passed = f"(now == {END_OF_TIME} or moment - {due}[0] > limit)"
             w(f"moment = {'ALWAYS' if self.plan.counts_events else 'max(now, ALWAYS)'}")
             with w.block("if time.shape[0] > 0:"):

@@ -54,7 +54,7 @@ def able(lowered: Lowered) -> str | None:
     if not (selects_all and is_sequence):
         return not_made_for(query)
     by_position = query.dialect.ordered_by_position  # then an event that comes later may have started first
-    return why_not(lowered, durations=not by_position)
+    return why_not(lowered, counts_edges=False, durations=not by_position)
 
 
 def plan(lowered: Lowered, stats: Stats) -> Plan:

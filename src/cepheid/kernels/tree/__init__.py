@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cepheid.kernels.requirements import MASK_BITS, TOO_FEW_BITS, Absences, why_not
+from cepheid.kernels.requirements import MASK_BITS, TOO_FEW_BITS, why_not
 from cepheid.kernels.tree.evaluator import OPTIONS, kernel
 from cepheid.optimize.rules import lean_equalities
 from cepheid.optimize.search import Situation, tree_options, tree_plan
@@ -23,7 +23,7 @@ def able(lowered: Lowered) -> str | None:
     if not lowered.combines:
         return not_made_for(lowered.query)
     crowded = () if len(lowered.roles) + len(lowered.lacks) <= MASK_BITS else (TOO_FEW_BITS,)
-    return why_not(lowered, *crowded, counted_absences=Absences.EVERYWHERE, durations=True, closure_bits=1)
+    return why_not(lowered, *crowded, durations=True, closure_bits=1)
 
 
 def plan(lowered: Lowered, stats: Stats) -> Plan:
