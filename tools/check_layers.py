@@ -39,6 +39,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "inference",
         "evaluation",
         "dialect",
+        "parameters",
         "pattern",
         "checks",
         "inner_aggregates",

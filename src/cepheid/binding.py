@@ -23,6 +23,7 @@ from cepheid.expr import MEMBER, Aggregate, At, Attr, Compare, Const, Expr, Over
 from cepheid.functions import FUNCTIONS
 from cepheid.inference import typed
 from cepheid.inner_aggregates import of_closure
+from cepheid.parameters import parameter_values
 from cepheid.pattern import (
     VALUE,
     Column,
@@ -53,7 +54,7 @@ _SHORTEST_TYPO = 4
 
 def bind(query: Query, schema: Schema, params: Mapping[str, Any] = _NO_PARAMS) -> Query:
     """The query with values for its parameters and resolved event classes; raises if it does not fit the schema."""
-    query = with_params(query, params)
+    query = with_params(query, parameter_values(params))
     inputs, schema = _bind_inputs(query, schema)
     raw = replace(schema, types={name: own for name, own in schema.types.items() if name not in schema.derived})
     pattern = map_classes(query.pattern, lambda c: _settled(c, schema))

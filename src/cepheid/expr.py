@@ -355,19 +355,9 @@ def parameters(expr: Expr) -> frozenset[str]:
     return frozenset(node.name for node in walk_reads(expr) if isinstance(node, Param))
 
 
-def substitute(expr: Expr, values: Mapping[str, Any]) -> Expr:
+def substitute(expr: Expr, values: Mapping[str, Const]) -> Expr:
     """The expression with its parameters replaced by values."""
-
-    def change(node: Expr) -> Expr:
-        match node:
-            case Param() if node.name in values:
-                return Const(values[node.name], span=node.span)
-            case OccursWithin(duration=Duration(amount=str() as name)) if name in values:
-                return replace(node, duration=replace(node.duration, amount=values[name]))
-            case _:
-                return node
-
-    return replaced(expr, (Param, OccursWithin), change)
+    return replaced(expr, Param, lambda p: replace(values[p.name], span=p.span) if p.name in values else p)
 
 
 # --- printer ----------------------------------------------------------------------------------------------------------

@@ -5,18 +5,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from cepheid.dialect import COMBINATIONS, RUNS, Dialect
-from cepheid.errors import InputProblem, Span
+from cepheid.errors import Span
 from cepheid.events import Duration
-from cepheid.expr import Aggregate, Attr, Compare, Expr, OccursWithin, Over, Param, Same, substitute
+from cepheid.expr import Aggregate, Attr, Compare, Const, Expr, OccursWithin, Over, Param, Same, replaced, substitute
 from cepheid.expr import walk as walk_expression
+from cepheid.parameters import number, with_amount
 from cepheid.types import Type
 
 T = TypeVar("T")
@@ -531,21 +531,11 @@ def parameters(query: Query) -> list[str]:
     return list(names)
 
 
-def with_params(query: Query, params: Mapping[str, Any]) -> Query:
+def with_params(query: Query, params: Mapping[str, Const]) -> Query:
     """The query with its parameters replaced by values, its inputs included."""
 
     def duration(d: Duration) -> Duration:
-        if not isinstance(d.amount, str) or d.amount not in params:
-            return d
-        amount = params[d.amount]
-        if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 <= amount < math.inf:
-            raise InputProblem(
-                f"the parameter `{d.amount}` is a length of time, and its value is {amount!r}",
-                span=d.span,
-                expected="a number that is not negative",
-                hint=f"write a number, and the unit in the query: WITHIN {d.amount} hours",
-            )
-        return replace(d, amount=amount)
+        return with_amount(d, params)
 
     def windows(pattern: Pattern) -> Pattern:
         node = with_subpatterns(pattern, windows)
@@ -570,14 +560,20 @@ def with_params(query: Query, params: Mapping[str, Any]) -> Query:
                 return item
 
     def threshold(known: Threshold) -> Threshold:
-        amount = params.get(known.amount, known.amount) if isinstance(known.amount, str) else known.amount
+        given = params.get(known.amount) if isinstance(known.amount, str) else None
+        amount = known.amount if given is None else number(str(known.amount), given)
         return replace(known, window=duration(known.window), amount=amount)
+
+    def predicate(test: Expr) -> Expr:
+        return replaced(
+            substitute(test, params), OccursWithin, lambda node: replace(node, duration=duration(node.duration))
+        )
 
     return replace(
         query,
         pattern=windows(query.pattern),
         threshold=query.threshold and threshold(query.threshold),
-        where=tuple(substitute(p, params) for p in query.where),
+        where=tuple(predicate(p) for p in query.where),
         window=query.window and duration(query.window),
         output=None if query.output is None else columns(query.output),
         inputs=tuple(stream(item) for item in query.inputs),

@@ -199,6 +199,10 @@ _SLIPS = (
     _slip(r"\bEVENT\b.*\0OUTPUT\b", "OUTPUT is in SASE+: write PATTERN instead of EVENT, and a strategy"),
     _slip(r"\d\0,\d", "write a decimal point: 10.5"),
     _slip(r"\0contains\s*\(", "write a.name LIKE '%text%'"),
+    _slip(
+        rf"[<>=]\s*[$:]?([a-z_]\w*)\s+\0({_UNITS})\b",
+        r"multiply by one unit: \1 * 1 \2, or give the parameter a timedelta in Python",
+    ),
     _slip(rf"\0{_UNITS}\s?\d+\s?{_UNITS}\b", "write one number and one unit: 90 minutes for 1h30m"),
     _slip(
         rf"WITHIN\s+\d+\s*{_UNITS}\s*\0(?:and\s+\d|,|\d)", "write one number and one unit: 90 minutes for 1 hour and 30"
