@@ -329,17 +329,20 @@ class Lowered:
         by_variable: bool = False,
         predicates: Sequence[Expr] | None = None,
         tree: TreePlan | None = None,
+        folds: bool = False,
     ) -> Plan:
         """The plan of an evaluator: with a step for each component of the sequence, or `by_variable` one for each
-        variable of any pattern, the negated ones last. `predicates` are those left between events, if fewer."""
+        variable of any pattern, the negated ones last. `predicates` are those left between events, if fewer. A kernel
+        that `folds` reads what a summary is of; those of other evaluators find the matches that it is computed from."""
         left = self.between if predicates is None else tuple(predicates)
+        summary = self.summary if folds else ()
         tested = self.attributes if left == self.between else attributes_in(left)
-        names = [*{**tested, **attributes_in(self.summary)}]
+        names = [*{**tested, **attributes_in(summary)}]
         names += partition_attributes(self.query) if self.query.non_overlapping else ()
         types = {name: self.types.get(name, UNKNOWN) for name in names}
         if self.has_durations:
             types[START] = INTEGER
-        required, nullable = self._nulls_between if left == self.between else self._nulls(left)
+        required, nullable = self._nulls(left, summary)
         masks = _Masks(self, {attr for attr in required if _is_exact(types[attr.name])})
         steps = tuple(masks.steps_by_variable() if by_variable else masks.steps())
         lacking = [name for name in tested if name in self.lacks]
@@ -377,18 +380,14 @@ class Lowered:
     def nullable(self) -> Sequence[str]:
         """The attributes that need a bit for null: their kind has no null value, and they may be null in an event that
         has a role."""
-        return self._nulls_between[1]
+        return self._nulls(self.between, self.summary)[1]
 
-    @cached_property
-    def _nulls_between(self) -> tuple[set[Attr], Sequence[str]]:
-        return self._nulls(self.between)
-
-    def _nulls(self, left: Sequence[Expr]) -> tuple[set[Attr], Sequence[str]]:
+    def _nulls(self, left: Sequence[Expr], summary: Sequence[Expr]) -> tuple[set[Attr], Sequence[str]]:
         """The attributes that are required and those that are nullable, with these predicates left between events."""
         required = self._required(left)
-        names = attributes_in([*left, *self.summary])
+        names = attributes_in([*left, *summary])
         exact = [name for name in names if _is_exact(self.types.get(name, UNKNOWN))]
-        return required, [name for name in exact if not self._is_required(name, left, required)]
+        return required, [name for name in exact if not self._is_required(name, left, summary, required)]
 
     def _required(self, left: Sequence[Expr]) -> set[Attr]:
         """The attributes without which a predicate is false, so that events where they are null have no role. Where a
@@ -409,10 +408,10 @@ class Lowered:
             required |= {attr for attr in _compared(predicate) if not negated or attr.var in negated}
         return required
 
-    def _is_required(self, name: str, left: Sequence[Expr], required: set[Attr]) -> bool:
+    def _is_required(self, name: str, left: Sequence[Expr], summary: Sequence[Expr], required: set[Attr]) -> bool:
         """Whether no event that has a role has a null there."""
         uses = {node for node in ex.walk(*left) if isinstance(node, Attr) and node.name == name}
-        aggregates = (node for node in ex.walk(*left, *self.summary) if isinstance(node, ex.Aggregate))
+        aggregates = (node for node in ex.walk(*left, *summary) if isinstance(node, ex.Aggregate))
         return uses <= required and all(aggregate.name != name for aggregate in aggregates)
 
 

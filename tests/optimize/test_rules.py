@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import doctest
+import random
 from collections import Counter
 from dataclasses import replace
+from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 from examples import examples
 from hypothesis import HealthCheck, given, settings
 from strategies import Stream, bound, multiset, sase_queries, streams, zstream_queries
 
+import cepheid
 from cepheid.errors import PatternProblem
 from cepheid.events import Schema
 from cepheid.expr import In, Not, Or, to_text
@@ -102,6 +106,36 @@ def test_a_rule_names_a_key_only_where_partitions_do_not_decide_the_matches(wher
     assert not any(isinstance(p, Or | In | Not) and "id" in to_text(p) for p in by_time.where)
     query = example(f"PATTERN A;B;C WHERE {where} WITHIN 5 events")
     assert partition_attributes(by_events) == partition_attributes(query)
+
+
+INF = float("inf")
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "is_key"),
+    [
+        ((0, 1, 2**63 - 1, -(2**63), None), pa.int64(), True),
+        ((0, 1, 127, -128, None), pa.int8(), True),
+        ((0, 1, 2**62, -(2**62), None), pa.timestamp("us"), True),
+        ((0, 1, 2**63, 2**64 - 1, None), pa.uint64(), False),
+        ((0.0, -0.0, INF, -INF, float("nan"), 5e-324, None), pa.float64(), False),
+        ((Decimal("0.00"), Decimal("1.25"), Decimal("9" * 16 + ".99"), None), pa.decimal128(18, 2), False),
+    ],
+    ids=str,
+)
+def test_a_difference_of_zero_is_an_equality_where_it_is_exact(
+    values: tuple[object, ...], kind: pa.DataType, is_key: bool
+) -> None:
+    rng = random.Random(3)
+    chosen = pa.array([rng.choice(values) for _ in range(60)], kind)
+    types = [rng.choice("ABC") for _ in range(60)]
+    events = pa.table({"type": types, "ts": range(60), "k": chosen, "n": range(60)})
+    for condition in ("A.k - B.k = 0", "0 = A.k - B.k"):
+        text = f"PATTERN A;B;!C WHERE {condition} AND B.k - C.k = 0 WITHIN 12 RETURN A.n, B.n"
+        expected, found = (cepheid.match(text, events, evaluator=name) for name in ("reference", None))
+        assert Counter(map(str, expected.to_pylist())) == Counter(map(str, found.to_pylist()))
+        assert expected.num_rows > 0
+        assert ("A.k = B.k" in cepheid.explain(text, events)) == is_key
 
 
 def test_contradictions() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cepheid.codegen.columns import MASK, attribute, number_array, time_of
 from cepheid.codegen.masks import derived_column, masks
@@ -39,12 +40,17 @@ class Dictionary:
     """The values that were seen since `forget`."""
 
     def code(self, value: object) -> int:
-        self.recent.add(value)
-        found = self.codes.get(value)
-        if found is None:
-            found = self.codes[value] = self.following
-            self.following += 1
-        return found
+        return self.codes_of([value])[0]
+
+    def codes_of(self, values: list[Any]) -> list[int]:
+        """The code of each value; new ones get the next codes, in their order."""
+        new = dict.fromkeys(value for value in values if value not in self.codes)
+        new.pop(None, None)
+        self.codes.update(zip(new, range(self.following, self.following + len(new)), strict=True))
+        self.following += len(new)
+        self.recent.update(values)
+        self.recent.discard(None)
+        return [NULL_CODE if value is None else self.codes[value] for value in values]
 
     def forget(self) -> None:
         """Without the values that were not seen since the last time."""
@@ -53,7 +59,7 @@ class Dictionary:
 
     def encode(self, column: pa.Array) -> Array:
         encoded = column if isinstance(column, pa.DictionaryArray) else dictionary_encoded(column)
-        known = [NULL_CODE if value is None else self.code(value) for value in encoded.dictionary.to_pylist()]
+        known = self.codes_of(encoded.dictionary.to_pylist())
         translation = np.array([*known, NULL_CODE], np.int64)
         indices = encoded.indices
         if indices.null_count:
@@ -61,16 +67,26 @@ class Dictionary:
         return np.asarray(translation[indices.to_numpy(zero_copy_only=False)])
 
     def encode_all(self, values: Sequence[Any]) -> Array:
-        return np.array([NULL_CODE if value is None else self.code(value) for value in values], np.int64)
+        return np.array(self.codes_of(list(values)), np.int64)
 
     def ranks(self) -> Array:
         """The rank of each code in the order of the values, so that codes can be compared as the values are."""
         ranks = np.zeros(self.following, np.int64)
         for family in dict.fromkeys(map(type, self.codes)):  # only values of one type are compared
             values: list[Any] = [value for value in self.codes if type(value) is family]
-            for rank, value in enumerate(sorted(values)):
-                ranks[self.codes[value]] = rank
+            codes = np.array([self.codes[value] for value in values], np.int64)
+            ranks[codes[_order(values)]] = np.arange(len(values))
         return ranks
+
+
+def _order(values: Sequence[Any]) -> Array:
+    """The indices of values of one type in their order. Strings are ordered by code points, as their UTF-8 is."""
+    if isinstance(values[0], str | bytes):
+        try:
+            return np.asarray(pc.sort_indices(pa.array(values)))
+        except (pa.ArrowException, UnicodeError):  # half of a surrogate pair, in the text of a query
+            pass
+    return np.array(sorted(range(len(values)), key=values.__getitem__), np.int64)
 
 
 @dataclass(slots=True)

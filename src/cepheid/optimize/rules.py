@@ -25,7 +25,7 @@ from cepheid.events import EMPTY_SCHEMA, Schema
 from cepheid.expr import At, Attr, Compare, Const, Expr
 from cepheid.optimize.bounds import contradict
 from cepheid.pattern import Pattern, Query, Strategy, always_bound, partition_attributes, positives, subpatterns, walk
-from cepheid.types import BOOLEAN, FLOAT
+from cepheid.types import BOOLEAN, FLOAT, Family
 from cepheid.values import arithmetic, compare
 
 Rule = Callable[[Query, Schema], Query]
@@ -219,7 +219,7 @@ def _computed(expr: Expr) -> Expr:
 
 def normalise(query: Query, schema: Schema) -> Query:
     """One form for one meaning: the constant on the right, `=` for IN with one value, no double NOT; NOT over OR is
-    split, so that each part can be pushed to its class.
+    split, so that each part can be pushed to its class. `a.k - b.k = 0` is `a.k = b.k`, which can be a key.
 
     Refuses NOT over a comparison, which is no other comparison where something is null, and NOT over AND.
 
@@ -242,11 +242,22 @@ def _normal(expr: Expr) -> Iterator[Expr]:
             for item in items:
                 yield from _normal(ex.Not(item, span=expr.span))
         case Compare(left=Const(), right=right) if not isinstance(right, Const):
-            yield replace(expr, op=ex.FLIPPED[expr.op], left=expr.right, right=expr.left)
+            yield from _normal(replace(expr, op=ex.FLIPPED[expr.op], left=expr.right, right=expr.left))
+        case Compare(
+            op="=", left=ex.Arithmetic(op="-", left=Attr() as one, right=Attr() as other), right=Const(value=0)
+        ):
+            yield Compare("=", one, other, span=expr.span) if _have_exact_difference(one, other) else expr
         case ex.In(values=(value,)):
             yield Compare("=", expr.item, value, span=expr.span)
         case _:
             yield expr
+
+
+def _have_exact_difference(one: Attr, other: Attr) -> bool:
+    """Whether the difference is 0 for equal values and for no others. That of equal infinities, or of large unsigned
+    numbers, is undefined."""
+    family = one.type.family
+    return family is other.type.family and (family is Family.INTEGER or one.type.is_time)
 
 
 def hoist_common(query: Query, schema: Schema) -> Query:

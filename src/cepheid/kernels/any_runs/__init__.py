@@ -34,7 +34,7 @@ def _is_folded(lowered: Lowered) -> bool:
 
 
 def plan(lowered: Lowered, stats: Stats) -> Plan:
-    return lowered.plan(NAME)
+    return lowered.plan(NAME, folds=True)
 
 
 def cost(plan: Plan, stats: Stats) -> float:
