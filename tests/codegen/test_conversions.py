@@ -11,9 +11,7 @@ import pyarrow as pa
 import pytest
 
 import cepheid
-from cepheid import types
-from cepheid.codegen import conversions, vector
-from cepheid.codegen.typed_columns import Column
+from cepheid.codegen import float_texts, vector
 
 _TEXTS = ["", "a", "ab", "abc", " a b ", "  ", "ß😀e\u0301x", "\ta\n", "\u00a0x\u00a0", None, "12"]
 _COLUMNS: dict[str, pa.Array] = {
@@ -192,11 +190,10 @@ def _floats(rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.float64]]:
 def test_texts_of_floats_are_those_of_the_definition(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(3):
         values = _floats(np.random.default_rng(seed))
-        column = Column(types.FLOAT, values)
-        texts = conversions._texts_of_floats(column, len(values)).values.decoded(len(values)).to_pylist()
+        texts = float_texts.float_texts(values).to_pylist()
         known = [text for text, value in zip(texts, values, strict=True) if value == value]
         assert known == [repr(value) for value in values.tolist() if value == value]
     # Another version of Arrow may write them in another form.
-    monkeypatch.setattr(conversions, "_writes_as_defined", lambda: False)
-    texts = conversions._texts_of_floats(column, len(values)).values.decoded(len(values)).to_pylist()
+    monkeypatch.setattr(float_texts, "writes_as_defined", lambda: False)
+    texts = float_texts.float_texts(values).to_pylist()
     assert [text for text, value in zip(texts, values, strict=True) if value == value] == known

@@ -7,7 +7,6 @@ each row. Texts of floats and numbers in strings have one for the usual values; 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid import types
+from cepheid.codegen.float_texts import float_texts
 from cepheid.codegen.typed_columns import Column, Strings, both, from_arrow
 from cepheid.expr import CAST, CAST_DECIMAL, CAST_STRING, Call, Const
 from cepheid.runtime.kernel import Array
 from cepheid.types import Family, Type
-from cepheid.values import DATE_PARTS, as_decimal, as_double, as_integer, as_string, date, unscaled
+from cepheid.values import DATE_PARTS, as_decimal, as_double, as_integer, date, unscaled
 
 _FIRST_YEAR, _LAST_YEAR = 1, 9999
 """Times of other years have no text."""
@@ -210,48 +210,10 @@ def _as_string(_: Call, args: Sequence[Column], length: int) -> Column | None:
             return None
 
 
-_WHOLE_IN_ARROW = 1e10
-"""Arrow writes whole floats below this bound without a fraction, and those from it on with an exponent."""
-_FROM_EXPONENT, _TO_EXPONENT = 1e16, 1e-4
-"""Floats from the first on and below the second have an exponent in their text."""
-_SAMPLES: tuple[float, ...] = (
-    0.0,
-    -0.0,
-    1.0,
-    -17.0,
-    9999999999.0,
-    0.1,
-    1.5,
-    0.0001,
-    1234567.25,
-    0.30000000000000004,
-    9999999999.5,
-)
-_SAMPLES += (1e16, 1.5e17, 1.7976931348623157e308, float("inf"), float("-inf"), 123456.789, 5e22)
-
-
 def _texts_of_floats(arg: Column, length: int) -> Column:
-    """The texts that are a dictionary as they are: most floats are different."""
-    values = np.broadcast_to(np.asarray(arg.values, np.float64), (length,))
-    texts, size = pa.array(values).cast(pa.string()), np.abs(values)
-    is_whole = (np.floor(values) == values) & (size < _WHOLE_IN_ARROW)
-    if is_whole.any():
-        texts = pc.if_else(pa.array(is_whole), pc.binary_join_element_wise(texts, ".0", ""), texts)
-    is_alike = is_whole | (size >= _FROM_EXPONENT) | ((size >= _TO_EXPONENT) & (size < _WHOLE_IN_ARROW))
-    others: Array = ~is_alike & ~np.isnan(values) if _writes_as_defined() else ~np.isnan(values)
-    if others.any():
-        texts = pc.replace_with_mask(texts, pa.array(others), pa.array(map(as_string, values[others].tolist())))
+    """The texts are a dictionary as they are: most floats are different."""
+    texts = float_texts(np.broadcast_to(np.asarray(arg.values, np.float64), (length,)))
     return Column(types.STRING, Strings(np.arange(length), texts), arg.valid)
-
-
-@cache
-def _writes_as_defined() -> bool:
-    """Whether this version of Arrow writes floats in the form that `_texts_of_floats` completes."""
-    values = pa.array(_SAMPLES)
-    texts = values.cast(pa.string()).to_pylist()
-    is_whole = [value.is_integer() and abs(value) < _WHOLE_IN_ARROW for value in _SAMPLES]
-    written = [f"{text}.0" if whole else text for text, whole in zip(texts, is_whole, strict=True)]
-    return written == list(map(as_string, _SAMPLES))
 
 
 def _texts_of_times(arg: Column, length: int) -> Column:

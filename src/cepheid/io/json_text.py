@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cepheid.codegen.float_texts import float_texts
 from cepheid.io.rows import dumps as dumps
 from cepheid.io.rows import in_ticks, is_moment, plain, python_values
 from cepheid.values import without_zeros
@@ -38,7 +39,7 @@ def json_texts(column: pa.Array) -> pa.Array:
     if text is None:
         return _each(column, lambda value: dumps(plain(value)), "null")
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind):
-        return _per_distinct(text, dumps, "null")
+        return _over_distinct(text, _json_strings).fill_null("null")
     if pa.types.is_floating(kind):  # JSON has no number for an infinity
         text = pc.replace_substring_regex(text, r"^(-?)inf$", r'"\1Infinity"')
     return _or_null(joined(['"', text, '"']), column) if is_moment(kind) else text.fill_null("null")
@@ -117,13 +118,15 @@ def _text(column: pa.Array) -> pa.Array | None:
     if is_moment(kind):
         return _per_distinct(column, lambda value: str(plain(value)), None)
     if pa.types.is_decimal(kind):
-        return _per_distinct(column, _decimal_text, None)
+        return _over_distinct(column, _decimal_texts)
     return None
 
 
 def _float_texts(column: pa.Array) -> pa.Array:
     values = column.to_numpy(zero_copy_only=False).astype(np.float64)
-    return pa.array(list(map(float.__repr__, values.tolist())), pa.string(), mask=np.isnan(values))
+    nan = np.isnan(values)
+    texts = float_texts(values)
+    return pc.if_else(pa.array(nan), pa.scalar(None, pa.string()), texts) if nan.any() else texts
 
 
 def _time_texts(column: pa.Array) -> pa.Array:
@@ -143,8 +146,35 @@ def _time_texts(column: pa.Array) -> pa.Array:
     return texts if valid.all() else pc.if_else(pa.array(valid), texts, None)
 
 
+def _json_strings(texts: pa.Array) -> pa.Array:
+    """Texts in quotation marks. Few have characters that JSON escapes."""
+    shown = joined(['"', texts, '"'])
+    escapes = pc.match_substring_regex(texts, r'[\x00-\x1f"\\]')
+    if not pc.any(escapes).as_py():
+        return shown
+    return pc.replace_with_mask(shown, escapes, pa.array(map(dumps, texts.filter(escapes).to_pylist()), pa.string()))
+
+
+def _decimal_texts(column: pa.Array) -> pa.Array:
+    """Decimals without zeros at their end. Arrow writes those near zero, and those of a negative scale, with an
+    exponent."""
+    texts = column.cast(pa.string())
+    if column.type.scale > 0:
+        texts = pc.utf8_rtrim(pc.utf8_rtrim(texts, characters="0"), characters=".")
+    others = pc.match_substring(column.cast(pa.string()), "E")
+    if not pc.any(others).as_py():
+        return texts
+    return pc.replace_with_mask(texts, others, pa.array(map(_decimal_text, column.filter(others).to_pylist())))
+
+
 def _decimal_text(value: Decimal) -> str:
     return str(int(value)) if value == value.to_integral_value() else f"{without_zeros(value):f}"
+
+
+def _over_distinct(column: pa.Array, texts: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """`texts` of the distinct values, for each row; null for null."""
+    encoded = column.dictionary_encode()
+    return texts(encoded.dictionary).take(encoded.indices)
 
 
 def _per_distinct(column: pa.Array, text: Callable[[Any], str], null: str | None) -> pa.Array:
