@@ -1,4 +1,4 @@
-"""The values of parameters, as Python and NumPy have them: in conditions, and as lengths of windows in all languages."""
+"""The values of parameters, as Python and NumPy have them, in conditions and as lengths of windows."""
 
 from __future__ import annotations
 
