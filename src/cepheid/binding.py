@@ -275,7 +275,7 @@ class _Checker:
         known = self.known[types]
         if attr.name in known:
             # Rows of another type may have values of another type.
-            is_known = self.schema.is_table or not types or any(name in self.schema.types for name in types)
+            is_known = self.schema.is_typed or not types or any(name in self.schema.types for name in types)
             return known[attr.name] if is_known else UNKNOWN
         self._require_known(attr.name, types, attr)
         return UNKNOWN

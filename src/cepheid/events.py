@@ -76,6 +76,8 @@ class Schema:
     """The attributes of a type of which the data has no event: those of all its events."""
     is_table: bool = False
     """Whether every event has all columns, so that a type without events has no other attributes than these."""
+    is_typed: bool = False
+    """Whether columns have types of their own, which hold for a type without events too."""
 
     def attributes(self, types: Iterable[str]) -> dict[str, Type]:
         """The attributes of all these types. The type of an attribute holds the values in events of all types."""

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import cepheid
 from cepheid import CepheidWarning
 from cepheid.app.cli import app
-from cepheid.errors import InputProblem, NameProblem
+from cepheid.errors import CepheidError, InputProblem, NameProblem
 
 EVENTS = pa.table({"type": ["Shelf", "Exit"], "ts": [1, 2], "v": [3, 4]})
 PAIR = "EVENT SEQ(Shelf x, Exit y)"
@@ -112,3 +112,23 @@ def test_a_condition_in_return_is_true_for_a_type_that_lacks_its_attribute(tmp_p
         assert CliRunner().invoke(app, list(map(str, arguments))).exit_code == 0
         found.append(sorted((tmp_path / f"{number}.jsonl").read_text().splitlines()))
     assert found[0] == found[1] == found[2] and "true" in found[0][0]
+
+
+TYPED = pa.schema([("type", pa.string()), ("ts", pa.int64()), ("v", pa.int32()), ("d", pa.decimal128(9, 2))])
+
+
+@pytest.mark.parametrize("evaluator", [None, "reference"])
+@pytest.mark.filterwarnings("ignore::cepheid.errors.CepheidWarning")
+def test_columns_keep_their_types_without_events(tmp_path: Path, evaluator: str | None) -> None:
+    """What is computed of them has the type that it has with events; of text, no type is known."""
+    pq.write_table(TYPED.empty_table(), tmp_path / "empty.parquet")
+    for query in (
+        "EVENT SEQ(A a, B b) RETURN a.v + 1, b.d * 2, a.v > b.d, a.v / 2",
+        "EVENT SEQ(A a, B b) RETURN count(*), sum(a.v), sum(b.d), max(b.v)",
+    ):
+        filled = pa.Table.from_pylist([{"type": "A", "ts": 1}, {"type": "B", "ts": 2}], TYPED)
+        wanted = cepheid.match(query, filled).schema
+        for events in (TYPED.empty_table(), str(tmp_path / "empty.parquet")):
+            assert cepheid.match(query, events, evaluator=evaluator).schema == wanted
+    with pytest.raises(CepheidError, match="compares a string with a number"):
+        cepheid.match("EVENT SEQ(A a, B b) WHERE a.type > b.v", TYPED.empty_table())

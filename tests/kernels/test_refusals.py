@@ -95,6 +95,10 @@ REFUSED = {
         "partitions by `l`, which holds lists",
         "PATTERN SEQ(A a, B b) WHERE partition_contiguity { [k] } WITHIN 5",
     ),
+    "EVENT SEQ(A a, B b) WHERE [l] WITHIN 3 events": (
+        "partitions by `l`, which holds lists",
+        "EVENT SEQ(A a, B b) WHERE [l] WITHIN 5",
+    ),
     "SELECT * FROM (A a+; B b)+ WHERE sum(a.v) > count(b), (a, b) OCCURS WITHIN 5": (
         "over an iteration inside another one",
         "P: SELECT sum(a.v) AS s FROM A a+; B b WHERE (a, b) OCCURS WITHIN 5\n"

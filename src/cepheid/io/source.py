@@ -144,14 +144,16 @@ def schema_of(source: SourceDescription, named: Iterable[str]) -> Schema:
     (`named`) are assumed to exist, with all columns."""
     if source.attributes is None:
         attributes = attribute_types(source.schema)
-        return Schema({name: attributes for name in (*named, UNTYPED)}, unseen=attributes, is_table=True)
+        types = {name: attributes for name in (*named, UNTYPED)}
+        return Schema(types, unseen=attributes, is_table=True, is_typed=True)
     # Sources that were read row by row hold values of mixed types as JSON text, in bytes.
     json = MIXED if ROW in source.schema.names else BINARY
     types = {name: attribute_types(pa.schema(list(of.items())), json) for name, of in source.attributes.items()}
     everything = Schema(types).attributes(types) if types else attribute_types(source.schema)
     # An input without events may have no columns but the time.
-    is_table = bool(types) and ROW not in source.schema.names and not source.omits_nulls
-    return Schema(types, open=not source.is_closed, unseen=everything, is_table=is_table)
+    is_typed = ROW not in source.schema.names and not source.omits_nulls
+    is_table = is_typed and bool(types)
+    return Schema(types, open=not source.is_closed, unseen=everything, is_table=is_table, is_typed=is_typed)
 
 
 def attribute_types(schema: pa.Schema, bytes_are: Type = BINARY) -> dict[str, Type]:

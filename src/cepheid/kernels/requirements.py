@@ -84,10 +84,10 @@ def _unmet(lowered: Lowered, counts_edges: bool, closure_bits: int) -> Iterator[
     if partition_attributes(lowered.query) and not counts_edges:
         yield from _uncounted(lowered)
     if not lowered.has_whole_key:
-        yield (
+        yield from why_no_partition(lowered) or [
             "a window that counts the events of a partition that not all events of a match are in (write an "
             "equivalence test, such as [id], or WITHIN and a length of time)"
-        )
+        ]
 
 
 def _obstacle(predicate: ex.Expr, lowered: Lowered) -> str:

@@ -227,7 +227,7 @@ class WholeTask:
         """The rows in order."""
         batches = batches if self.read is None else self.read(batches)
         table, columns = (unpacked if self.packed else together)(batches), self.prepared.source_columns
-        if table is None:
+        if table is None or not table.num_rows:  # the pack of a file without rows is not empty itself
             return None, 0
         if self.packed:
             number = table.column(SLICE)[0].as_py()
