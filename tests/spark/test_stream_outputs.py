@@ -59,3 +59,20 @@ def _require_same_identifiers(spark: SparkSession, query: str, table: pa.Table, 
     for partitions in (1, 3):
         found = cepheid.match(query, spark.createDataFrame(table), match_id=True, partitions=partitions)
         assert sorted(row.match_id for row in found.collect()) == expected
+
+
+def test_identifiers_of_a_frame_for_each_type_are_those_outside(spark: SparkSession) -> None:
+    tables = {
+        "A": pa.table({"at": [1, 1, 2], "k": [1, 2, 1]}),
+        "B": pa.table({"ts": [2, 3], "k": [1, 2], "v": [0.5, None]}),
+    }
+    columns = {"A": "at", "B": "ts"}
+    query = "EVENT SEQ(A x, B y) WHERE [k] WITHIN 10 units"
+    inputs = {kind: cepheid.Input(table, time_column=columns[kind]) for kind, table in tables.items()}
+    expected = sorted(cepheid.match(query, inputs, match_id=True)["match_id"].to_pylist())
+    frames = {
+        kind: cepheid.Input(spark.createDataFrame(table), time_column=columns[kind]) for kind, table in tables.items()
+    }
+    found = cepheid.match(query, frames, match_id=True)
+    assert sorted(row.match_id for row in found.collect()) == expected
+    assert len(set(expected)) == 2

@@ -16,6 +16,7 @@ import pytest
 
 import cepheid
 from cepheid.engine.prepare import RunOptions
+from cepheid.engine.shapes import OutputOptions
 from cepheid.errors import CepheidError
 from cepheid.events import EMPTY_SCHEMA
 from cepheid.io.inputs import Columns, Input
@@ -100,11 +101,12 @@ def test_several_directories_give_the_matches_of_batch(query: str, tmp_path: Pat
         rng.shuffle(later)
         parsed = parse(query)
         source = StreamSource.of_files(files, [parsed])
-        plan = plan_stream({"q": parsed}, source, "3 minutes", RunOptions(), order=files.order, buckets=3)
+        shown = OutputOptions(match_id=True)
+        plan = plan_stream({"q": parsed}, source, "3 minutes", RunOptions(), order=files.order, buckets=3, output=shown)
         cut = rng.randint(0, len(later))
         streamed = Simulation(plan).run([slips(first), slips(later[:cut]), slips(later[cut:])])
         assert not streamed.late
-        expected = rows_of(cepheid.match(query, directories.inputs))
+        expected = rows_of(cepheid.match(query, directories.inputs, match_id=True))
         assert sum((rows_of(rows) for rows in streamed.matches["q"]), Counter()) == expected
         found += sum(expected.values())
     assert found

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from cepheid.io.inputs import Columns
 from cepheid.io.json_text import dumps, joined, json_texts
-from cepheid.io.rows import START, TIME, Rows
+from cepheid.io.rows import START, TIME, Rows, is_added
 from cepheid.runtime.kernel import Array
 
 MATCH_ID = "match_id"
@@ -47,7 +47,7 @@ class EventIds:
 
     @classmethod
     def of_input(cls, column: str | None, input: Columns, schema: pa.Schema) -> EventIds:
-        own = tuple(name for name in schema.names if name not in input.times and "\0" not in name)
+        own = tuple(name for name in schema.names if name not in input.times and not is_added(name))
         if column is not None and not schema.field(column).nullable:
             own = (column,)
         return cls(column, own if column is None or column in own else (*own, column), input.type)

@@ -27,6 +27,7 @@ from cepheid.graph import InputNode, Node, ProjectionNode, QueryNode, graph_of, 
 from cepheid.inference import NUMBERS_IN_TEXT
 from cepheid.io.event_columns import readable_schema
 from cepheid.io.inputs import Columns
+from cepheid.io.rows import is_added
 from cepheid.io.source import SourceDescription, clock_of, schema_of
 from cepheid.io.times import unit_of
 from cepheid.kernels.registry import EVALUATORS, SWITCHING, kernel_for, require_known_options
@@ -379,7 +380,7 @@ def _identifying(node: PreparedNode, item: Node, events: EventIds) -> PreparedNo
 def _require_identifiers(prepared: Prepared, column: str, shape: InputShape) -> None:
     names = shape.schema.names
     if column not in names:
-        known = [name for name in names if "\0" not in name]
+        known = [name for name in names if not is_added(name)]
         raise InputProblem(
             f"there is no column `{shown(column)}`",
             expected=f"one of {listing(known)}",

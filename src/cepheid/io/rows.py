@@ -34,6 +34,14 @@ ROW = "\0raw"
 INPUT_ROW = "\0row"
 """The field of an event in the output with its row number in the input."""
 
+_MARKS = ("\0", "\ue000")
+"""The characters in the names of columns that Cepheid adds. Names in queries have neither."""
+
+
+def is_added(column: str) -> bool:
+    """Whether Cepheid added a column: the user does not know it, and other forms of the same input lack it."""
+    return any(mark in column for mark in _MARKS)
+
 
 class Rows(ABC):
     """The store that rows of matches are fetched from."""

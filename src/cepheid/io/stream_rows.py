@@ -21,7 +21,7 @@ from cepheid.events import UNTYPED, Clock
 from cepheid.io.event_columns import starts_in_time, why_no_start
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import no_time, no_type, shown_value
-from cepheid.io.rows import ROW, as_json, in_ticks
+from cepheid.io.rows import ROW, as_json, in_ticks, is_added
 from cepheid.io.source import JSON, Attributes
 from cepheid.io.times import LAST_TIME, TimeKind, not_whole, out_of_range
 from cepheid.runtime.kernel import Array
@@ -127,13 +127,9 @@ def reject_rows(rejects: Sequence[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(list(rejects), REJECTS)
 
 
-_OWN = ("\0", "\ue000")
-"""The first characters of the columns that Cepheid adds."""
-
-
 def shown_row(row: Mapping[str, Any]) -> str:
     """A row as the user knows it."""
-    return as_json({name: value for name, value in row.items() if not name.startswith(_OWN)})
+    return as_json({name: value for name, value in row.items() if not is_added(name)})
 
 
 def file_name(path: str) -> str:
