@@ -326,11 +326,12 @@ class _Checker:
             return predicate
         fitted = self._typed(self._inner(predicate))
         if not fitted.type.fits(BOOLEAN):
+            value = "> 0" if fitted.type.is_number else "= 'text'"
             raise NameProblem(
                 f"`{ex.to_text(predicate)}` is not a condition",
                 span=predicate.span,
                 expected="a condition",
-                hint=f"compare it: {ex.to_text(predicate)} = 'text', or {ex.to_text(predicate)} IS NOT NULL",
+                hint=f"compare it: {ex.to_text(predicate)} {value}, or {ex.to_text(predicate)} IS NOT NULL",
             )
         return fitted
 

@@ -19,7 +19,13 @@ def warnings_for(query: Query, schema: Schema, clock: Clock) -> list[str]:
         for name in role.event_class.types
         if name not in schema.types and name not in declared
     ]
-    empty = _empty_window(query) + _bare_windows(query, clock) + _bare_durations(query) + _constant_conditions(query)
+    empty = (
+        _empty_window(query)
+        + _bare_windows(query, clock)
+        + _bare_durations(query)
+        + _bare_times(query)
+        + _constant_conditions(query)
+    )
     empty += _partitions(query) + _float_differences(query) + _first_events(query) + _other_wildcards(query)
     if not schema.types:
         return empty
@@ -162,6 +168,9 @@ def _other_wildcards(query: Query) -> list[str]:
     return found
 
 
+_YEAR_2000 = 946_684_800_000_000
+
+
 def _bare_durations(query: Query) -> list[str]:
     """A number beside a difference of times counts microseconds, which few people mean."""
     found = []
@@ -180,6 +189,22 @@ def _bare_durations(query: Query) -> list[str]:
                     count = ex.to_text(other)
                     found.append(f"`{ex.to_text(node)}` counts microseconds; write a unit: {count} seconds")
     return found
+
+
+def _bare_times(query: Query) -> list[str]:
+    """A number beside a time counts microseconds since 1970; one of an earlier year than 2000 was meant in seconds or
+    milliseconds."""
+    return [
+        f"`{ex.to_text(node)}` counts microseconds since 1970; write a time: TIMESTAMP '2024-03-01 08:00:00'"
+        for node in ex.walk(*query.where)
+        if isinstance(node, Compare)
+        for side, other in ((node.left, node.right), (node.right, node.left))
+        if side.type.family in (Family.TIMESTAMP, Family.DATE)
+        and isinstance(other, Const)
+        and not other.type.is_time
+        and isinstance(other.value, int)
+        and 0 < other.value < _YEAR_2000
+    ]
 
 
 def _bare_windows(query: Query, clock: Clock) -> list[str]:

@@ -165,7 +165,10 @@ def _check_kleene(node: pt.Kleene, dialect: Dialect) -> None:
         )
     if node.high is not None and (node.high < 1 or node.low > node.high):
         raise PatternProblem(
-            f"a closure of {node.low} to {node.high} events", span=node.span, expected="bounds that fit each other"
+            f"a closure of {node.low} to {node.high} events",
+            span=node.span,
+            expected="bounds that fit each other",
+            hint=f"the lower bound stands first: {{{node.high},{node.low}}}" if node.high > 0 else None,
         )
     if dialect.closure is Closure.GROUP and node.high is not None and node.low != node.high:
         raise PatternProblem(

@@ -223,16 +223,15 @@ NUMBERS_IN_TEXT = (
     "1,200.00 needs --thousands comma"
 )
 _SUBTRACT = "subtract the times: (b.ts - a.ts) / 1 second is a number"
+_FROM_LISTS = "RETURN the closure, and compute it from the lists of the output: output='flat', or --output-shape flat"
 _ELSEWHERE = {
     **dict.fromkeys(("datediff", "timestampdiff", "timediff", "date_diff", "unix_timestamp"), _SUBTRACT),
     **dict.fromkeys(("now", "current_timestamp", "getdate"), "name a time: TIMESTAMP '2024-03-01 08:00:00'"),
     **dict.fromkeys(("lag", "lead", "previous"), "in SASE+, a[i-1].x is the value before a[i].x"),
     **dict.fromkeys(("isnull", "is_null"), "write x IS NULL"),
     **dict.fromkeys(("mean", "average"), "write avg(a.x)"),
-    **dict.fromkeys(
-        ("median", "stddev", "std", "variance", "percentile", "quantile", "mode", "collect_list", "array_agg"),
-        "RETURN the closure, and compute it from the lists of the output: output='flat', or --output-shape flat",
-    ),
+    **dict.fromkeys(("median", "stddev", "std", "variance", "percentile", "quantile", "mode"), _FROM_LISTS),
+    **dict.fromkeys(("collect_list", "array_agg", "string_agg", "listagg", "group_concat", "make_list"), _FROM_LISTS),
     **dict.fromkeys(
         ("regexp_like", "regexp_matches", "regexp", "rlike", "matches", "regex", "match", "like"),
         "write a.x LIKE 'a%', or a.x CONTAINS 'a'",
@@ -285,7 +284,7 @@ def _call_type(expr: Call) -> Type:
                 f"`{to_text(arg)}` is a {arg.type.noun}; `{to_text(expr)}` is not defined for it",
                 span=arg.span,
                 expected=f"one of: {taken}",
-                hint="CAST(... AS timestamp) reads a time from a string" if arg.type == STRING else None,
+                hint=_hint_at_no_time(arg) if Family.TIMESTAMP in function.of else None,
             )
     if expr.fn in (ex.CASE, "if"):
         for test in conditions_of_case(expr.args):
@@ -304,6 +303,19 @@ def _call_type(expr: Call) -> Type:
             expected="values of the same type",
         )
     return result
+
+
+def _hint_at_no_time(arg: Expr) -> str | None:
+    """What to write for a function of times in place of another value."""
+    if arg.type == STRING:
+        return "CAST(... AS timestamp) reads a time from a string"
+    if arg.type.is_number:
+        text = to_text(arg)
+        return (
+            f"seconds since 1970 are the time TIMESTAMP '1970-01-01' + {text} * 1 second, "
+            f"nanoseconds TIMESTAMP '1970-01-01' + {text} / 1000 * 1 us"
+        )
+    return None
 
 
 def _require_digits(expr: Call) -> None:
@@ -331,6 +343,8 @@ def _hint_at_text(kind: Type, text: str) -> str | None:
     if kind.family is Family.DURATION:
         return "a duration is written without quotes: 5 minutes"
     if kind.is_number:
+        if timestamp(text) is not None and not _NUMBER.fullmatch(text):
+            return f"beside the numbers of the time column, a time is written TIMESTAMP '{text}'"
         return f"a number is written without quotes: {text}" if _NUMBER.fullmatch(text) else "compare it with a number"
     if kind == BOOLEAN:
         return "a boolean is true or false, without quotes"

@@ -57,6 +57,35 @@ SLIPS = [
     ("complex c on A as a, B as b event seq(a, b; 5 min) where [id]", "write a.id = b.id"),
     ("complex x = seq(A, B)", "write `event` before the operator: complex x event seq(A, B; 10 min)"),
     ("complex x: seq(A a, B b; w=5min)", "write `event` before the operator: complex x event seq"),
+    (f"{RUN} AFTER MATCH SKIP PAST LAST ROW", "write OUTPUT NON-OVERLAPPING"),
+    (f"{RUN} NON-OVERLAPPING", "write OUTPUT NON-OVERLAPPING"),
+    ("every a=A -> b=B", "SASE+ is the closest"),
+    ("PATTERN SEQ(every A a, B b)", "leave EVERY out"),
+    ("select a.n from A.win:time(5 min) as a", "OCCURS WITHIN 5 minutes"),
+    ("EVENT SEQ(A(n > 3) a, B b)", "write the conditions of an event in WHERE: A a ... WHERE a.x > 1"),
+    ("PATTERN SEQ(A (a.n > 3), B b)", "write the conditions of an event in WHERE: A a ... WHERE a.x > 1"),
+    ("EVENT SEQ([login failed] a, B b)", "write the type in backticks: `login failed`"),
+    (f"{PAIR} WHERE a.n between (1 .. 2)", "write both bounds: BETWEEN 1 AND 5"),
+    (f"{PAIR} WHERE a.s startswith 'x'", "write a.s LIKE 'a%'"),
+    (f"{PAIR} WHERE a.s endswith 'x'", "write a.s LIKE '%a'"),
+    (f"{PAIR} WHERE a.`user name` has 'x'", "write a.`user name` CONTAINS 'a'"),
+    (f"{PAIR} WHERE a[`user id`] = b[`user id`]", "an attribute stands after a point: a.`user id`"),
+    (f"{PAIR} WHERE a.n + 1", "compare it: a.n + 1 > 0"),
+    (f"{PAIR} WHERE a.s", "compare it: a.s = 'text'"),
+    ("PATTERN SEQ(A+ a[], B b) WHERE [id] skip_till_next_match", "the strategy stands first, the conditions in braces"),
+    ("PATTERN SEQ(A a[]+, B b)", "write the closure after the type: A+ a[]"),
+    ("PATTERN SEQ(A{3,2} a[], B b)", "the lower bound stands first: {2,3}"),
+    ("PATTERN SEQ(fail{,3} a[], B b)", "write both bounds: fail{1,3}, or fail{0,3}"),
+    ("PATTERN SEQ(fail? a, B b)", "write one or none as a closure: fail{0,1} a[]"),
+    ("PATTERN SEQ(A a OR C c, B b)", "write one event of several types as ANY(A, C) x"),
+    ("PATTERN SEQ(A+ a[], B b) WHERE a[i].n > a[i-2].n", "a[i-1] is the event before a[i]"),
+    (f"{RUN} RETURN a[].n", "RETURN a gives the list of its events"),
+    (f"{RUN} RETURN string_agg(a.s, ',')", "compute it from the lists of the output"),
+    (f"{PAIR} RETURN b.ts - a.ts AS took in s", "write a name with a blank in backticks: AS `took in s`"),
+    (f"{PAIR} # both", "comments are written -- to the end of the line"),
+    (f"{PAIR} WHERE hour(a.id) = 8", "TIMESTAMP '1970-01-01' + a.id * 1 second"),
+    (f"{PAIR} WHERE CAST(a.id AS timestamp) = b.ts", "TIMESTAMP '1970-01-01' + a.id * 1 second"),
+    (f"{PAIR} WHERE a.id > '2024-03-01 08:00'", "a time is written TIMESTAMP '2024-03-01 08:00'"),
 ]
 
 
@@ -78,6 +107,9 @@ def test_what_to_write_instead(query: str, hint: str) -> None:
         f"{PAIR} WHERE if(a.n > 1, true, false) AND CAST(a.n AS integer) = 1;",
         f"{PAIR} WHERE a.s != 'it''s'",
         "complex x event seq(A, B; 2 days)",
+        "PATTERN SEQ(C{0,1} c[], A a, B b) WHERE skip_till_next_match { [id] }",
+        f"{PAIR} WHERE hour(TIMESTAMP '1970-01-01' + a.id * 3600 * 1 second) = 1",
+        f"{PAIR} WHERE TIMESTAMP '1970-01-01' + a.id * 1000 / 1000 * 1 us < b.ts",
     ],
 )
 def test_what_is_written_instead_is_right(query: str) -> None:
@@ -89,6 +121,15 @@ def test_wildcards_of_file_names() -> None:
         with pytest.warns(CepheidWarning, match="write LIKE '%a%' for any text"):
             cepheid.match(f"{PAIR} WHERE a.s LIKE '{pattern}'", EVENTS)
     assert len(cepheid.match(f"{PAIR} WHERE a.s LIKE '%a%'", EVENTS)) == 1
+
+
+@pytest.mark.filterwarnings("error::cepheid.CepheidWarning")
+def test_numbers_beside_times() -> None:
+    for count in (1_709_251_200, 1_709_251_200_000):
+        with pytest.warns(CepheidWarning, match="counts microseconds since 1970; write a time: TIMESTAMP"):
+            cepheid.match(f"{PAIR} WHERE a.ts >= {count}", EVENTS)
+    for time in ("1709251200000000", "TIMESTAMP '1999-12-31'", "'1999-12-31'"):
+        assert len(cepheid.match(f"{PAIR} WHERE a.ts >= {time}", EVENTS)) == 1
 
 
 def test_groups_of_pandas() -> None:

@@ -22,6 +22,7 @@ from cepheid.errors import (
 )
 from cepheid.lang import ced, eql, sase, sase_plus, zstream
 from cepheid.lang.groups import is_group
+from cepheid.lang.slips import COMMENTS
 from cepheid.lang.text import check_text, skeleton
 from cepheid.pattern import DISPLAY, DerivedStream, EventClass, Query, walk
 
@@ -227,21 +228,19 @@ def _language(block: _Block, name: str) -> Dialect:
     )
 
 
+_CLOSEST = "SASE+ is the closest: PATTERN SEQ(A a, B b) WHERE skip_till_next_match(a, b) { [user] } WITHIN 5 minutes"
 _BEGINNINGS = {
     **dict.fromkeys(
         ("SEQ", "ANY", "AND", "OR"),
         "write the language's first word: EVENT SEQ(...), or PATTERN SEQ(...) with closures",
     ),
     **dict.fromkeys(("CREATE", "WITH", "DEFINE", "LET"), "label a query that others use: visit: EVENT SEQ(A a, B b)"),
-    **dict.fromkeys(("#", "%", "'"), "comments are written -- to the end of the line, or /* ... */"),
+    **dict.fromkeys(("#", "%", "'"), COMMENTS),
+    "EVERY": _CLOSEST,
 }
 
 
 def _beginning(word: str) -> str:
     """The hint for a text that begins with another word than those of the languages."""
     words = [first for dialect in DIALECTS for first in dialect.first_words]
-    return (
-        _BEGINNINGS.get(word.upper())
-        or did_you_mean(word, words)
-        or "SASE+ is the closest: PATTERN SEQ(A a, B b) WHERE skip_till_next_match(a, b) { [user] } WITHIN 5 minutes"
-    )
+    return _BEGINNINGS.get(word.upper()) or did_you_mean(word, words) or _CLOSEST

@@ -59,6 +59,8 @@ _NAMES = ("NAME", "WORD", "TYPE", "CLASS", "VARIABLE")
 """The terminals that may be in backticks."""
 _AT_WORD = re.compile(r"[^\W\d]\w*")
 _AT_TOKEN = re.compile(r"[^\W\d]\w*|\d+(?:\.\d+)?|\S")
+_ALIKE = 0.75
+"""How similar a misspelt keyword is: `fail` is not FALSE."""
 _LAST_WORD = re.compile(r"([^\W\d]\w*)\W*\Z")
 
 
@@ -136,7 +138,7 @@ class LanguageParser:
         clauses = {self._keyword(t.name) for t in self._lark.terminals if t.name.startswith("_")} - {"PERCENT"}
         if last is None or not word or last.group(1).upper() in clauses or len(last.group(1)) < 4:
             return None
-        meant = did_you_mean(last.group(1), (clause for clause in clauses if len(clause) > 3))
+        meant = did_you_mean(last.group(1), (clause for clause in clauses if len(clause) > 3), _ALIKE)
         return meant and meant.replace("?", f" instead of `{last.group(1)}`?")
 
     @staticmethod

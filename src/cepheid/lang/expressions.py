@@ -243,7 +243,8 @@ def resolve(
                     f"`{node.var}{'[..i-1]' if node.over is Over.BEFORE else '[]'}` is several events",
                     span=node.span,
                     expected="an aggregate around it, or one event of the closure",
-                    hint=f"write avg({node.var}[..i-1].attribute) or {node.var}[i].attribute",
+                    hint=f"in a condition write avg({node.var}[..i-1].x) or {node.var}[i].x; RETURN {node.var} gives "
+                    "the list of its events, and output='flat' (--output-shape flat) a list of each attribute",
                 )
             case Param() if bare_name is not None:
                 return bare_name(node)

@@ -54,12 +54,17 @@ def position_of(var: str, token: Token) -> At | Over:
             f"`{shown(str(token))}` is not an index of `{var}`",
             span=span_of(token),
             expected=f"[1], [i], [i-1], [{var}.LEN], or [] and [..i-1] inside an aggregate",
-            hint=_hint(var, inside),
+            hint=_hint(var, inside, str(token)),
         )
     return found
 
 
-def _hint(var: str, inside: str) -> str | None:
+def _hint(var: str, inside: str, text: str) -> str | None:
+    quoted = re.fullmatch(r"\[\s*(`[^`]+`)\s*\]", text)
+    if quoted is not None:
+        return f"an attribute stands after a point: {var}.{quoted[1]}"
+    if re.fullmatch(r"i-\d+", inside):
+        return f"{var}[i-1] is the event before {var}[i]; for others write a component for each: A a, A b, A c"
     if re.fullmatch(r"-?\d+", inside):
         return f"the first event is {var}[1], the last {var}[{var}.LEN]; others are {var}[i] and {var}[i-1]"
     if re.fullmatch(r"i\+\d+", inside):

@@ -8,6 +8,7 @@ from cepheid.errors import Span
 from cepheid.lang.expressions import HYPHEN
 from cepheid.lang.text import skeleton
 
+COMMENTS = "comments are written -- to the end of the line, or /* ... */"
 _AT_WORD = re.compile(r"[^\W\d]\w*")
 _GROUPING = re.compile(r"(?:GROUP|PARTITION)\s+BY\s+(?:\w+\.)?(\w+|`[^`]+`)", re.IGNORECASE)
 _ALIAS = re.compile(r"([\w`-]+)\s+AS\s*\Z", re.IGNORECASE)
@@ -76,6 +77,16 @@ _SLIPS = (
     ),
     _slip(rf"{_EVENT}\.(\w+(?:-\w+)*\.)\s*\0[=<>!]", r"write a name with other characters in backticks: \1.`\2`"),
     _slip(
+        r"\0\.(?:win|std)\b|\.(?:win|std)\0",
+        "write the window with the pattern: WITHIN 5 minutes, in EQL (first, last) OCCURS WITHIN 5 minutes",
+    ),
+    _slip(rf"{_IN_PATTERN}every\s+\w+\s+\0", "a match may begin at every event: leave EVERY out"),
+    _slip(
+        rf"{_IN_PATTERN}([\w`]+)\s*\0\(\s*[\w.`]+\s*(?:[<>=!]|LIKE\b|IN\b|IS\b)",
+        r"write the conditions of an event in WHERE: \1 a ... WHERE a.x > 1",
+    ),
+    _slip(rf"{_IN_PATTERN}\0\[\s*([^\[\]\n]*[^\[\]\s])\s*\]", r"write the type in backticks: `\1`"),
+    _slip(
         rf"{_IN_PATTERN}([A-Za-z]\w*)\0([./:#@][^\s+*,(){{}};]+)(?=\s*[\w+*,(){{}};])",
         r"write a type with other characters in backticks: `\1\2`",
     ),
@@ -112,7 +123,22 @@ _SLIPS = (
         "write the conditions in braces: { [id] AND a.x > 1 }",
     ),
     _slip(r"\bWHERE\s+\0\{", "name a strategy before the braces: skip_till_next_match(a, b[]) { ... }"),
-    _slip(r"(\w+)\s+(\w+)\0([+*]|\{[\d, ]+\})", r"write the closure after the type: \1\3 \2[]"),
+    _slip(r"(\w+)\s+(\w+)(?:\[\s*\])?\0([+*]|\{[\d, ]+\})", r"write the closure after the type: \1\3 \2[]"),
+    _slip(rf"{_IN_PATTERN}([\w`]+)\s*\0\{{\s*,\s*(\d+)\s*\}}", r"write both bounds: \1{1,\2}, or \1{0,\2}"),
+    _slip(rf"{_IN_PATTERN}([\w`]+)\s*\0\?\s*(\w*)", r"write one or none as a closure: \1{0,1} \2[]"),
+    _slip(
+        r"\bWHERE\b.*\S\s+\0((?:skip_till|strict|partition)_\w+)",
+        r"the strategy stands first, the conditions in braces: WHERE \1 { [id] AND a.x > 1 }",
+    ),
+    _slip(r"\0AFTER\s+MATCH\b", "write OUTPUT NON-OVERLAPPING, in SASE+, for one of the matches that overlap"),
+    _slip(r"\0NON[-\s]*OVERLAPPING\b", "write OUTPUT NON-OVERLAPPING"),
+    _slip(
+        r"\bSEQ\s*\((?:[^()]*,)?\s*([\w`]+)\s+\w+\s+\0OR\s+([\w`]+)",
+        r"write one event of several types as ANY(\1, \2) x",
+    ),
+    _slip(r"(\w+\.(?:\w+|`[^`]+`))\s+\0(?:NOT\s+)?(?:starts_?with|hasprefix)\b", r"write \1 LIKE 'a%'"),
+    _slip(r"(\w+\.(?:\w+|`[^`]+`))\s+\0(?:NOT\s+)?(?:ends_?with|hassuffix)\b", r"write \1 LIKE '%a'"),
+    _slip(r"(\w+\.(?:\w+|`[^`]+`))\s+\0(?:has|includes)\b", r"write \1 CONTAINS 'a'"),
     _slip(
         rf"\bPATTERN\b{_NOT_WHERE}[(,]\s*([\w`]+)\0\[\s*(\d+)\s*\]\s*(\w*)", r"write the number in braces: \1{\2} \3[]"
     ),
@@ -230,10 +256,15 @@ _SLIPS = (
     ),
     _slip(r"\bRETURN\b[^;]*?(\w+\.\w+(?:\s+AS\s+\w+)?)\s+\0(\w+\.\w+)", r"write a comma between two columns: \1, \2"),
     _slip(r"\bRETURN\b[^;]*?(\w+\.\w+)\s+\0\w", r"write AS before the name of a column: \1 AS name"),
+    _slip(
+        r"\bAS\s+(\w+)\s+\0((?:in|is|or|and|of|per)\s+\w+)\s*(?:[,;]|$)",
+        r"write a name with a blank in backticks: AS `\1 \2`",
+    ),
     _slip(r"\bAS\s+(\w+)\s+\0(\w+)\s*(?:[,;]|$)", r"write a name with a blank in backticks: AS `\1 \2`"),
     _slip(r"(\w+)\s*\0\[\s*['\"]([^'\"]+)['\"]", r"write an attribute after a point: \1.`\2`"),
     _slip(r"\b(?:WHERE|RETURN)\b.*\w\s*\0\?", "write if(a.x > 1, 'yes', 'no'), or CASE WHEN a.x > 1 THEN 'yes' END"),
     _slip(r"\bWHERE\b.*\0~", "write LIKE 'a%', or CONTAINS 'a'"),
+    _slip(r"\bBETWEEN\b.*\0\.\.", "write both bounds: BETWEEN 1 AND 5"),
     _slip(r"\bBETWEEN\s+([^\s,]+)\s*\0,", r"write both bounds: BETWEEN \1 AND ..."),
     _slip(r"\bWHERE\b[^()]*\0,", "write AND between conditions"),
     _slip(r"\bBETWEEN\s+(\S+)\s+\0", r"write both bounds: BETWEEN \1 AND ..."),
@@ -246,6 +277,7 @@ _SLIPS = (
         r"\bPATTERN\s*(?!SEQ)\(?\s*[\w`]+\s+\w+\s+\0(?!WITHIN|WHERE|RETURN|LIMIT)\w",
         "write `;` between an event and the next one: A a; B b",
     ),
+    _slip(r"\s\0#", COMMENTS),
 )
 """Slips in queries, by the text around the unexpected token, at which a NUL stands, each with what to write."""
 
