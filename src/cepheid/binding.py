@@ -199,12 +199,13 @@ def _without_inner_tests(predicate: Expr, found: Mapping[str, Role]) -> Expr:
         return predicate
 
     def spelt_out(node: ex.Same) -> Expr:
+        name = ex.attribute_text(node.name)
         if any(role.negated or role.binds_many for role in found.values()):
             raise PatternProblem(
                 f"the equivalence test `{ex.to_text(node)}` is part of another condition, and the pattern has closures "
                 "or negations",
                 span=node.span or predicate.span,
-                hint=f"write which events it compares: a.{node.name} = b.{node.name}",
+                hint=f"write which events it compares: a.{name} = b.{name}",
             )
         attributes = [Attr(var, node.name, span=node.span) for var in found]
         value = node.value

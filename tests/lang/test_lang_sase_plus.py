@@ -285,7 +285,7 @@ def test_a_strategy_that_names_no_variable_of_the_pattern() -> None:
             "`a[1]`",
             "a[i].v (each further one)",
         ),
-        ("PATTERN SEQ(S{4,2} a[], S b)", "a closure of 4 to 2 events", (1, 13), "bounds", None),
+        ("PATTERN SEQ(S{4,2} a[], S b)", "a closure of 4 to 2 events", (1, 13), "bounds", "{2,4}"),
     ],
 )
 def test_errors(text: str, what: str, position: tuple[int, int], expected: str, hint: str | None) -> None:

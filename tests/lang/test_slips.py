@@ -83,6 +83,8 @@ SLIPS = [
     (f"{RUN} RETURN string_agg(a.s, ',')", "compute it from the lists of the output"),
     (f"{PAIR} RETURN b.ts - a.ts AS took in s", "write a name with a blank in backticks: AS `took in s`"),
     (f"{PAIR} # both", "comments are written -- to the end of the line"),
+    ("First: EVENT A a WITHIN 5\nEVENT SEQ(First f, B b)", "each of several queries has a label"),
+    (f"{RUN.replace('[id]', '[`user id`] OR b.n > 1')}", "a.`user id` = b.`user id`"),
     (f"{PAIR} WHERE hour(a.id) = 8", "TIMESTAMP '1970-01-01' + a.id * 1 second"),
     (f"{PAIR} WHERE CAST(a.id AS timestamp) = b.ts", "TIMESTAMP '1970-01-01' + a.id * 1 second"),
     (f"{PAIR} WHERE a.id > '2024-03-01 08:00'", "a time is written TIMESTAMP '2024-03-01 08:00'"),

@@ -85,7 +85,7 @@ _SLIPS = (
         rf"{_IN_PATTERN}([\w`]+)\s*\0\(\s*[\w.`]+\s*(?:[<>=!]|LIKE\b|IN\b|IS\b)",
         r"write the conditions of an event in WHERE: \1 a ... WHERE a.x > 1",
     ),
-    _slip(rf"{_IN_PATTERN}\0\[\s*([^\[\]\n]*[^\[\]\s])\s*\]", r"write the type in backticks: `\1`"),
+    _slip(rf"{_IN_PATTERN}\0\[\s*([^\[\]\n=>]*[^\[\]\s])\s*\]", r"write the type in backticks: `\1`"),
     _slip(
         rf"{_IN_PATTERN}([A-Za-z]\w*)\0([./:#@][^\s+*,(){{}};]+)(?=\s*[\w+*,(){{}};])",
         r"write a type with other characters in backticks: `\1\2`",
@@ -232,6 +232,10 @@ _SLIPS = (
     _slip(rf"\0{_UNITS}\s?\d+\s?{_UNITS}\b", "write one number and one unit: 90 minutes for 1h30m"),
     _slip(
         rf"WITHIN\s+\d+\s*{_UNITS}\s*\0(?:and\s+\d|,|\d)", "write one number and one unit: 90 minutes for 1 hour and 30"
+    ),
+    _slip(
+        r"WITHIN\s+\d+\s+EVENT\s+\0\w",
+        "each of several queries has a label: First: ... Second: EVENT ..., and a window a unit: WITHIN 5 seconds",
     ),
     _slip(rf"WITHIN\s+\d+\s*{_UNITS}\s*\0(?:AND|OR)\b", "write conditions in WHERE, which stands before WITHIN"),
     _slip(r"WITHIN\s+\0-", "write a length of time greater than 0: WITHIN 1 hour"),
