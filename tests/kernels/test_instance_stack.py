@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from kernel_harness import bound, by_kernel, by_oracle, kernel_of, stream_of
 
-from cepheid.kernels.instance_stack import bits_of, chain_of, float_of, rehashed_chains, relaid, used_chains
+from cepheid.kernels.instance_stack import chain_of, rehashed_chains, relaid, used_chains
+from cepheid.runtime.arrays import as_float, float_word
 
 
 @pytest.mark.parametrize("value", [0.0, -1.5, 1e300, float("inf")])
 def test_floats_lie_among_integers(value: float) -> None:
     cells = np.zeros(1, np.int64)
-    cells[0] = bits_of(value)
-    assert float_of(cells[0]) == value
+    cells[0] = float_word(value)
+    assert as_float(cells[0]) == value
 
 
 def test_instances_keep_their_numbers_in_a_larger_stack() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,7 @@ from cepheid.deploy.family_layout import Families
 from cepheid.errors import Explosion, TooManyMatches, TooMuchMemory
 from cepheid.io.rows import TIME
 from cepheid.kernels.family import instances, saved_instances
-from cepheid.kernels.family.event_bits import WORD
+from cepheid.kernels.family.event_bits import WORD, ClassRows
 from cepheid.kernels.family.instances import (
     END,
     FIRST_LIMIT,
@@ -40,6 +39,7 @@ from cepheid.kernels.family.instances import (
     TOP,
     WAKE,
     WORD_RECORD,
+    RuleTables,
 )
 from cepheid.kernels.family.keys import key_numbers, rehashed
 from cepheid.limits import NO_LIMITS, Limits
@@ -199,11 +199,31 @@ class FamilyRun:
         return made[: write(self.arena, top, *self._tables, made)].copy()
 
     @property
-    def _tables(self) -> tuple[Any, ...]:
-        """What the sets of latent instances are computed from."""
-        families, tests = self.families, self.families.tests
-        of_classes = (tests.row_of, tests.changes_from, tests.changes_to, tests.changes, tests.rows, tests.full)
-        return (*of_classes, families.parts, families.latent, families.words_of_rules, len(tests.first_class))
+    def _tables(self) -> tuple[ClassRows, RuleTables]:
+        """The tests on events and the families, as the kernels take them."""
+        of, tests = self.families, self.families.tests
+        return (
+            ClassRows(
+                tests.first_class,
+                tests.row_of,
+                tests.changes_from,
+                tests.changes_to,
+                tests.changes,
+                tests.rows,
+                tests.full,
+            ),
+            RuleTables(
+                of.parts,
+                of.latent,
+                of.begins,
+                of.starts,
+                of.silences,
+                of.words_of_rules,
+                of.windows,
+                of.limits,
+                of.width,
+            ),
+        )
 
     @classmethod
     def restored(
@@ -237,38 +257,11 @@ class FamilyRun:
         out = np.empty(1 << 12, np.int64)
         while True:
             self.registers[OUT] = 0
-            families, tests = self.families, self.families.tests
-            taken = function(
-                now,
-                taken,
-                self.rows,
-                time,
-                keys,
-                classes,
-                tests.first_class,
-                tests.row_of,
-                tests.changes_from,
-                tests.changes_to,
-                tests.changes,
-                tests.rows,
-                tests.full,
-                families.parts,
-                families.latent,
-                families.begins,
-                families.starts,
-                families.silences,
-                families.words_of_rules,
-                families.windows,
-                families.limits,
-                families.width,
-                self.registers,
-                self.heads,
-                self.queues,
-                self.arena,
-                self.recent,
-                out,
-            )
-            found.append(self._within_matches(out[: self.registers[OUT]].reshape(-1, families.width).copy()))
+            state = (self.registers, self.heads, self.queues, self.arena, self.recent)
+            # The families are others once a limit has stopped some of their rules.
+            taken = function(now, taken, self.rows, time, keys, classes, *self._tables, *state, out)
+            width = self.families.width
+            found.append(self._within_matches(out[: self.registers[OUT]].reshape(-1, width).copy()))
             room = int(self.registers[ROOM])
             if not room:
                 break
@@ -276,7 +269,7 @@ class FamilyRun:
                 continue
             self.arena = _longer(self.arena, int(self.registers[TOP]) + room, self._next_limit)
             self.recent = _longer(self.recent, int(self.registers[RECENTS]) + 2 * room)
-            out = _longer(out, 4 * families.width * room)
+            out = _longer(out, 4 * width * room)
         self.rows += len(time)
         return self._by_rule(np.concatenate(found))
 

@@ -203,14 +203,14 @@ class Stack:
         cell = self.record.at(name, offset)
         if name == "cmask":
             return f"np.uint64({cell})"
-        return f"float_of({cell})" if name.removeprefix("c") in self.floats else cell
+        return f"as_float({cell})" if name.removeprefix("c") in self.floats else cell
 
     def put(self, name: str, offset: str, value: str) -> str:
         """The line that writes a field: `s0[i + S0_TIME] = t`."""
         cell = self.record.at(name, offset)
         if name == "cmask":
             value = f"np.int64({value})"
-        return f"{cell} = bits_of({value})" if name.removeprefix("c") in self.floats else f"{cell} = {value}"
+        return f"{cell} = float_word({value})" if name.removeprefix("c") in self.floats else f"{cell} = {value}"
 
 
 @njit
@@ -273,17 +273,7 @@ def used_chains(chains: np.ndarray, width: int) -> int:
     return used
 
 
-@njit
-def bits_of(value: float) -> int:
-    return np.float64(value).view(np.int64)  # type: ignore[return-value]
-
-
-@njit
-def float_of(bits: int) -> float:
-    return np.int64(bits).view(np.float64)
-
-
 IMPORTS = f"from {__name__} import NO_SIGN, " + ", ".join(
-    helper.__name__ for helper in (bits_of, chain_of, first_link, float_of, rehashed_chains, relaid, used_chains)
+    helper.__name__ for helper in (chain_of, first_link, rehashed_chains, relaid, used_chains)
 )
 """The import statement that generated code begins with."""

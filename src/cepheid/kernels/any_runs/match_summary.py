@@ -289,7 +289,7 @@ def _from_word(word: int, kind: Kind) -> Any:
     return np.int64(word).view(_HELD_AS.get(kind, np.int64)).item()
 
 
-class _Weighed(NamedTuple):
+class Weighed(NamedTuple):
     """The arrays of `weigh`: what it reads of each node and quantity, and what it finds out."""
 
     components: Array
@@ -311,7 +311,7 @@ class _Weighed(NamedTuple):
     extremes: Array
 
 
-class _Found(NamedTuple):
+class Found(NamedTuple):
     """What `weigh` finds out about each of some roots."""
 
     counts: Array
@@ -332,7 +332,7 @@ class _Weights:
     """The words of each quantity's values, in order; `NO_ORDER` where nothing compares them."""
     fits: float
     """How many events the matches may have for machine numbers to be exact."""
-    weighed: _Weighed
+    weighed: Weighed
 
     @classmethod
     def of(cls, summary: Summary, table: Array, ranks: Array, *, exact: bool) -> _Weights:
@@ -367,7 +367,7 @@ class _Weights:
                 largest = max(largest, largest_finite(known))
                 amounts[:, at] = known
         fits = math.inf if exact else (FITS_WHOLE if whole else _FITS_REAL) / largest
-        weighed = _Weighed(
+        weighed = Weighed(
             np.array([quantity.component for quantity in quantities], np.int64),
             np.ascontiguousarray(table[:, summary.begins]),
             there,
@@ -388,17 +388,17 @@ class _Weights:
         has too many matches for machine numbers."""
         found = self._found(len(roots))
         function = weigh_roots if self.exact else machine_code(weigh_roots)
-        count = int(function(nodes, stride, roots, self.fits, *found, *self.weighed))
-        self._add_found(totals, _Found(*(array[:count] for array in found)))
+        count = int(function(nodes, stride, roots, self.fits, found, self.weighed))
+        self._add_found(totals, Found(*(array[:count] for array in found)))
         return count
 
-    def _found(self, roots: int) -> _Found:
-        """What is known of as many roots, for the arrays of `_Weighed`."""
+    def _found(self, roots: int) -> Found:
+        """What is known of as many roots, for the arrays of `Weighed`."""
         of = self.weighed
         arrays = (of.counts, of.times, of.known, of.sums, of.extremes)
-        return _Found(*(np.zeros((roots, *array.shape[1:]), array.dtype) for array in arrays))
+        return Found(*(np.zeros((roots, *array.shape[1:]), array.dtype) for array in arrays))
 
-    def _add_found(self, totals: Totals, found: _Found) -> None:
+    def _add_found(self, totals: Totals, found: Found) -> None:
         if not len(found.counts):
             return
         start, end = int(found.times[:, 0].min()), int(found.times[:, 1].max())
@@ -431,83 +431,28 @@ class _Weights:
 
 
 @entry
-def weigh_roots(
-    nodes: Array,
-    stride: int,
-    roots: Array,
-    fits: float,
-    found_counts: Array,
-    found_times: Array,
-    found_known: Array,
-    found_sums: Array,
-    found_extremes: Array,
-    components: Array,
-    begins: Array,
-    there: Array,
-    amounts: Array,
-    places: Array,
-    floors: Array,
-    counts: Array,
-    shadow: Array,
-    times: Array,
-    known: Array,
-    sums: Array,
-    extremes: Array,
-) -> int:
+def weigh_roots(nodes: Array, stride: int, roots: Array, fits: float, found: Found, weighed: Weighed) -> int:
     """Find out about roots, each with its window, up to the first with more matches than fit. Returns for how many."""
     for number in range(roots.shape[0]):
         root = roots[number, 0]
-        weigh(
-            nodes,
-            stride,
-            root,
-            roots[number, 1],
-            components,
-            begins,
-            there,
-            amounts,
-            places,
-            floors,
-            counts,
-            shadow,
-            times,
-            known,
-            sums,
-            extremes,
-        )
-        if not shadow[root, 1] < fits:
+        weigh(nodes, stride, root, roots[number, 1], weighed)
+        if not weighed.shadow[root, 1] < fits:
             return number
-        found_counts[number] = counts[root]
-        found_times[number, 0] = times[root, 0]
-        found_times[number, 1] = times[root, 1]
-        for q in range(components.shape[0]):
-            found_known[number, q] = known[root, q]
-            found_sums[number, q] = sums[root, q]
-            found_extremes[number, 2 * q] = extremes[root, 2 * q]
-            found_extremes[number, 2 * q + 1] = extremes[root, 2 * q + 1]
+        found.counts[number] = weighed.counts[root]
+        found.times[number, 0] = weighed.times[root, 0]
+        found.times[number, 1] = weighed.times[root, 1]
+        for q in range(weighed.components.shape[0]):
+            found.known[number, q] = weighed.known[root, q]
+            found.sums[number, q] = weighed.sums[root, q]
+            found.extremes[number, 2 * q] = weighed.extremes[root, 2 * q]
+            found.extremes[number, 2 * q + 1] = weighed.extremes[root, 2 * q + 1]
     return int(roots.shape[0])
 
 
 @njit
-def weigh(
-    nodes: Array,
-    stride: int,
-    root: int,
-    floor: int,
-    components: Array,
-    begins: Array,
-    there: Array,
-    amounts: Array,
-    places: Array,
-    floors: Array,
-    counts: Array,
-    shadow: Array,
-    times: Array,
-    known: Array,
-    sums: Array,
-    extremes: Array,
-) -> None:
+def weigh(nodes: Array, stride: int, root: int, floor: int, weighed: Weighed) -> None:
     """Fill in what is known of a set within a window, and of all that it is made of."""
+    components, begins, there, amounts, places, floors, counts, shadow, times, known, sums, extremes = weighed
     stack = np.empty(64, np.int64)
     stack[0] = root
     size = 1

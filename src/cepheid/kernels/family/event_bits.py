@@ -12,6 +12,8 @@ a *bucket*, and a table says which constants lie in it: mostly none or one, so t
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from cepheid.runtime.jit import entry, njit
@@ -23,6 +25,22 @@ _REST = (1 << 63) - 1
 """All bits of a number but its sign."""
 NO_ROW = -1
 """The row of a class that passes every test."""
+
+
+class ClassRows(NamedTuple):
+    """The bits of every class: a row, and the bits by which the class differs from it."""
+
+    first_class: np.ndarray
+    """The number of the first class of each attribute."""
+    row_of: np.ndarray
+    """Where the row of each class begins in `rows`."""
+    changes_from: np.ndarray
+    changes_to: np.ndarray
+    """The part of `changes` that belongs to each class."""
+    changes: np.ndarray
+    rows: np.ndarray
+    full: np.ndarray
+    """The bits of an event that passes every test."""
 
 
 @njit

@@ -26,9 +26,11 @@ No array grows in the loop over events: `step` stops before an event that may ne
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from cepheid.kernels.family.event_bits import NO_ROW, WORD, lowest_bit
+from cepheid.kernels.family.event_bits import NO_ROW, WORD, ClassRows, lowest_bit
 from cepheid.runtime.jit import entry, njit
 from cepheid.runtime.prefetch import AHEAD, SOON, prefetch
 
@@ -69,6 +71,25 @@ RECENT = 3
 """The length of a record of recent rules: block, word, bits."""
 OUT_WORD, OUT_BITS, OUT_START, OUT_END, OUT_ROWS = range(5)
 """The fields of a match of some rules of one word, then the rows of its events."""
+
+
+class RuleTables(NamedTuple):
+    """What families are as arrays."""
+
+    parts: np.ndarray
+    latent: np.ndarray
+    """The words of the rules of latent instances."""
+    begins: np.ndarray
+    """Whether some of these rules may begin with an event of each class."""
+    starts: np.ndarray
+    """Pairs: a word of an event's bits, and the word of the rules that it begins."""
+    silences: np.ndarray
+    """The words that begin silences."""
+    words: np.ndarray
+    windows: np.ndarray
+    limits: np.ndarray
+    width: int
+    """The words of a match in the output."""
 
 
 @njit
@@ -183,22 +204,8 @@ def step(
     time: np.ndarray,
     keys: np.ndarray,
     classes: np.ndarray,
-    first_class: np.ndarray,
-    row_of: np.ndarray,
-    changes_from: np.ndarray,
-    changes_to: np.ndarray,
-    changes: np.ndarray,
-    rows: np.ndarray,
-    full: np.ndarray,
-    parts: np.ndarray,
-    latent: np.ndarray,
-    begins: np.ndarray,
-    starts: np.ndarray,
-    silences: np.ndarray,
-    words: np.ndarray,
-    windows: np.ndarray,
-    limits: np.ndarray,
-    width: int,
+    of_classes: ClassRows,
+    rules: RuleTables,
     registers: np.ndarray,
     heads: np.ndarray,
     queues: np.ndarray,
@@ -207,10 +214,9 @@ def step(
     out: np.ndarray,
 ) -> int:
     """Takes the events of a batch from `start` on, or the time that has passed without any. Returns how many were
-    taken: it stops if the arrays need room for `registers[ROOM]` more words (0: they do not). `latent` are the words of
-    the rules of latent instances, and `begins` says of each class whether some of these rules may begin with it.
-    `starts` are pairs: a word of an event's bits, and the word of the rules that it begins; `silences` are the words
-    that begin silences."""
+    taken: it stops if the arrays need room for `registers[ROOM]` more words (0: they do not)."""
+    first_class, row_of, changes_from, changes_to, changes, rows, full = of_classes
+    parts, latent, begins, starts, silences, words, windows, limits, width = rules
     bits, scratch = np.zeros(full.shape[0], np.int64), np.zeros(full.shape[0], np.int64)
     before_bits = np.zeros(parts[RULES], np.int64)
     top, used, wake, recents = registers[TOP], registers[OUT], registers[WAKE], registers[RECENTS]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cepheid.kernels.family.event_bits import NO_ROW, WORD, lowest_bit
+from cepheid.kernels.family.event_bits import NO_ROW, WORD, ClassRows, lowest_bit
 from cepheid.kernels.family.instances import (
     COMBINES,
     DEAD,
@@ -26,6 +26,7 @@ from cepheid.kernels.family.instances import (
     SUCCESSORS,
     TOP,
     WORD_RECORD,
+    RuleTables,
     completed,
     reclaim,
 )
@@ -121,23 +122,13 @@ def carried(
 
 
 @njit
-def latent_set(
-    arena: np.ndarray,
-    block: int,
-    row_of: np.ndarray,
-    changes_from: np.ndarray,
-    changes_to: np.ndarray,
-    changes: np.ndarray,
-    rows: np.ndarray,
-    full: np.ndarray,
-    attributes: int,
-    bits: np.ndarray,
-) -> None:
+def latent_set(arena: np.ndarray, block: int, of_classes: ClassRows, bits: np.ndarray) -> None:
     """The set of a latent instance, in `bits`."""
+    first_class, row_of, changes_from, changes_to, changes, rows, full = of_classes
     words = bits.shape[0]
     for w in range(words):
         bits[w] = full[w]
-    for a in range(attributes):
+    for a in range(first_class.shape[0]):
         c = arena[block + EVENTS + 2 + a]
         if row_of[c] == NO_ROW:
             continue
@@ -150,22 +141,9 @@ def latent_set(
 
 
 @entry
-def words_of_rules(
-    arena: np.ndarray,
-    top: int,
-    row_of: np.ndarray,
-    changes_from: np.ndarray,
-    changes_to: np.ndarray,
-    changes: np.ndarray,
-    rows: np.ndarray,
-    full: np.ndarray,
-    parts: np.ndarray,
-    latent: np.ndarray,
-    words: np.ndarray,
-    attributes: int,
-    counts: np.ndarray,
-) -> None:
+def words_of_rules(arena: np.ndarray, top: int, of_classes: ClassRows, rules: RuleTables, counts: np.ndarray) -> None:
     """Adds to the count of each rule the sizes of the instances that it is alive in."""
+    parts, latent, words = rules.parts, rules.latent, rules.words
     bits = np.zeros(parts[RULES], np.int64)
     at = 0
     while at < top:
@@ -173,7 +151,7 @@ def words_of_rules(
         first = at + EVENTS + 2 * (arena[at + POSITION] + 1)
         pairs = parts[RULES] if is_latent else (at + size - first) >> 1
         if is_latent:
-            latent_set(arena, at, row_of, changes_from, changes_to, changes, rows, full, attributes, bits)
+            latent_set(arena, at, of_classes, bits)
             for w in range(parts[SUCCESSORS] if arena[at + LATER] == COMBINES else 0):
                 bits[w] = 0
         for pair in range(pairs):
@@ -207,23 +185,10 @@ def without_rules(arena: np.ndarray, top: int, recent: np.ndarray, recents: int,
 
 
 @entry
-def with_sets(
-    arena: np.ndarray,
-    top: int,
-    row_of: np.ndarray,
-    changes_from: np.ndarray,
-    changes_to: np.ndarray,
-    changes: np.ndarray,
-    rows: np.ndarray,
-    full: np.ndarray,
-    parts: np.ndarray,
-    latent: np.ndarray,
-    words: np.ndarray,
-    attributes: int,
-    made: np.ndarray,
-) -> int:
+def with_sets(arena: np.ndarray, top: int, of_classes: ClassRows, rules: RuleTables, made: np.ndarray) -> int:
     """Writes the instances with sets instead of latent ones, which are left out if no rule waits. Returns the size; an
     empty `made` only asks for a size that is large enough."""
+    parts, latent, words = rules.parts, rules.latent, rules.words
     bits = np.zeros(parts[RULES], np.int64)
     at, to, writes = 0, 0, made.shape[0] > 0
     while at < top:
@@ -234,7 +199,7 @@ def with_sets(
             to += size if arena[at + LATER] > LATENT else EVENTS + 2 + 2 * parts[RULES]
             at += size
             continue
-        latent_set(arena, at, row_of, changes_from, changes_to, changes, rows, full, attributes, bits)
+        latent_set(arena, at, of_classes, bits)
         end = to + EVENTS + 2
         for w in range(first, parts[RULES]):
             if bits[w] != 0:
