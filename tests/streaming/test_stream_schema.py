@@ -148,6 +148,51 @@ def test_a_column_of_unknown_type_must_be_declared(tmp_path: Path, format: str) 
     assert [match.to_pylist()[0]["y.w"] for match in simulated.matches["q"]] == ["m"]
 
 
+SEEN_LATER = {
+    "sum": "PATTERN SEQ(A x, B+ y[]) WHERE skip_till_any_match(x, y[]) {sum(y.w) > 3} WITHIN 100 RETURN x.ts",
+    "sum returned": "PATTERN SEQ(A x, B+ y[]) WHERE skip_till_any_match(x, y[]) {[id]} WITHIN 100 RETURN sum(y.w)",
+    "extreme": "PATTERN SEQ(A x, B+ y[]) WHERE skip_till_any_match(x, y[]) {max(y.t) = 'x'} WITHIN 100 RETURN y.LEN",
+    "operand": "PATTERN SEQ(A x, B+ y[]) WHERE skip_till_any_match(x, y[]) {max(y.w * 2) > 3} RETURN x.ts",
+    "function": "EVENT SEQ(A x, B y) WHERE abs(y.w) > 2 AND upper(y.t) = 'X' WITHIN 100 RETURN y.ts",
+    "derived": "primitive X on A as a schema v as a.id\nprimitive P on B as b schema z as b.w + 1\n"
+    "complex Q on X as x, P as p event seq(x, p; 50) where p.z > x.v",
+}
+
+
+@pytest.mark.parametrize("format", ["parquet", "jsonl", "csv"])
+@pytest.mark.parametrize("query", SEEN_LATER)
+def test_what_is_computed_of_a_column_shows_its_type(tmp_path: Path, format: str, query: str) -> None:
+    first, later = [row("A", 1, id=1)], [row("B", 3, id=1, w=4.5, t="x"), row("B", 4, id=1, w=0.5, t="y")]
+    files = [write(tmp_path / f"{n}.{format}", rows) for n, rows in enumerate((first, later))]
+    simulated = streamed(SEEN_LATER[query], files[:1], files[1:])
+    names = ("type", "ts", "id", "w", "t")
+    table = pa.table({name: [one.get(name) for one in first + later] for name in names})
+    assert shown_rows(simulated) == sorted(map(str, cepheid.match(SEEN_LATER[query], table).to_pylist()))
+
+
+@pytest.mark.parametrize("format", ["parquet", "jsonl", "csv"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "P: EVENT SEQ(A x, B y) WITHIN 50 RETURN x.v + y.v AS s\nQ: EVENT SEQ(P p, C z) WITHIN 90 RETURN p.s, z",
+        "P: SELECT max(x.v) AS m FROM A x+\nQ: SELECT p.m, z.v FROM P p; C z",
+        "P: PATTERN SEQ(A+ x[], B y) WHERE skip_till_any_match(x[], y) {[id]} WITHIN 50\n"
+        "Q: EVENT SEQ(P p, C z) WHERE sum(p.x.v) < z.v WITHIN 90 RETURN p.y.ts, z.ts",
+    ],
+)
+def test_attributes_of_matches_are_no_columns_of_the_input(tmp_path: Path, format: str, query: str) -> None:
+    """They are neither missed in the files nor shown beside the columns of its events."""
+    first, later = [row("A", 1, id=1, v=1)], [row("B", 3, id=1, v=2), row("C", 5, id=1, v=2)]
+    files = [write(tmp_path / f"{n}.{format}", rows) for n, rows in enumerate((first, later))]
+    simulated = streamed(query, files[:1], files[1:])
+    expected = cepheid.match(query, pa.Table.from_pylist(first + later)).to_pylist()
+    assert expected and shown_rows(simulated) == sorted(map(str, expected))
+
+
+def shown_rows(simulated: Simulated) -> list[str]:
+    return sorted(str(match) for batch in simulated.matches["q"] for match in batch.to_pylist())
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_column_that_no_query_reads_may_appear_and_vanish(tmp_path: Path, format: str) -> None:
     files = [

@@ -19,6 +19,7 @@ import pyarrow as pa
 from cepheid import expr as ex
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import TIMESTAMP_CLOCK, Clock, Schema
+from cepheid.functions import FUNCTIONS
 from cepheid.io.event_columns import require_time_column
 from cepheid.io.files import EventFile, column_file, open_files, scan
 from cepheid.io.formats import Format, expand, format_named, known_format
@@ -28,7 +29,8 @@ from cepheid.io.inputs import Columns, Input
 from cepheid.io.rows import ROW, is_moment
 from cepheid.io.source import JSON, Attributes, Source, clock_of
 from cepheid.io.stream_rows import FILE, NUMBER, Read, StreamLayout, file_name, plain_type, reject, reject_rows
-from cepheid.pattern import Query, queries_of, types_named
+from cepheid.pattern import DerivedStream, Query, SourceStream, queries_of, types_named
+from cepheid.types import Family, to_arrow
 
 _HIDDEN = (ROW, FILE, NUMBER)
 
@@ -253,45 +255,17 @@ def _one_type(kinds: set[pa.DataType]) -> pa.DataType:
 
 
 def missing_columns(queries: Iterable[Query], fields: Mapping[str, pa.DataType]) -> dict[str, pa.DataType | None]:
-    """The attributes that the queries read and no event has had yet, each with the type of the values that it is
-    compared with, if the queries show it."""
-    expressions = [
-        e for query in queries for q in queries_of(query) for e in (*q.where, *(c.expr for c in q.output or ()))
-    ]
-    nodes = [node for expression in expressions for node in ex.walk(expression)]
-    names = dict.fromkeys(node.name for node in nodes if isinstance(node, ex.Attr | ex.Same))
+    """The attributes of events of the input that the queries read and no event has had yet, each with the type of the
+    values that it is compared with or that are computed from it, if the queries show it."""
+    nodes = [node for query in queries for q in queries_of(query) for node in _reads_of_input(q)]
+    names = dict.fromkeys(name for node in nodes if (name := _attribute_of(node)) is not None)
     known: dict[str, pa.DataType] = {**fields}
-
-    def type_of(node: ex.Expr) -> pa.DataType | None:
-        match node:
-            case ex.Attr():
-                return known.get(node.name)
-            case ex.Const(value=bool()):
-                return pa.bool_()
-            case ex.Const(value=str() as text):
-                return None if text.strip("+-.").isdigit() else pa.string()
-            case ex.Const(value=int() | float()) | ex.Arithmetic() | ex.Negative():
-                return pa.float64()
-            case _:
-                return None
-
     for _ in names:
         for node in nodes:
-            match node:
-                case ex.Compare(left=left, right=right):
-                    pairs = [(left, right), (right, left)]
-                case ex.In(item=item, values=values):
-                    pairs = [(item, value) for value in values]
-                case ex.Like(item=left, pattern=right) | ex.Contains(item=left, text=right):
-                    pairs = [(left, ex.Const("")), (right, ex.Const(""))]
-                case ex.Arithmetic(left=left, right=right):
-                    pairs = [(left, node), (right, node)]
-                case _:
-                    continue
-            for attribute, other in pairs:
-                kind = type_of(other)
-                if isinstance(attribute, ex.Attr) and kind is not None:
-                    known.setdefault(attribute.name, kind)
+            for part, kind in _shown_types(node, known):
+                name = None if isinstance(part, ex.Same) else _attribute_of(part)
+                if name is not None and kind is not None:
+                    known.setdefault(name, kind)
     missing = {}
     for name in names:
         if name not in fields and not any(field.startswith(f"{name}.") for field in fields):
@@ -301,10 +275,78 @@ def missing_columns(queries: Iterable[Query], fields: Mapping[str, pa.DataType])
     return missing
 
 
+def _reads_of_input(query: Query) -> Iterator[ex.Expr]:
+    """The nodes of the query's expressions, without the attributes of events that other queries derive."""
+    derived = {item.name for item in query.inputs if not isinstance(item, SourceStream)}
+    own = {var for var, role in query.roles.items() if derived.isdisjoint(role.event_class.types)}
+    for node in ex.walk_reads(*query.where, *(column.expr for column in query.output or ())):
+        if not isinstance(node, ex.Attr | ex.Aggregate) or node.var in own:
+            yield node
+    for item in query.inputs:
+        if isinstance(item, DerivedStream) and item.source not in derived:
+            yield from ex.walk_reads(*(column.expr for column in item.columns))
+
+
+def _attribute_of(node: ex.Expr) -> str | None:
+    """The attribute that is read, of an event or of a group."""
+    match node:
+        case ex.Attr(name=name) | ex.Same(name=name) | ex.Aggregate(name=str() as name, of=None):
+            return name
+        case _:
+            return None
+
+
+_OF_VALUES = ("min", "max", "first", "last")
+"""The aggregates whose results are values of the group."""
+
+
+def _shown_types(node: ex.Expr, known: Mapping[str, pa.DataType]) -> Iterator[tuple[ex.Expr, pa.DataType | None]]:
+    """The parts of an expression with the types that they have if the expression has a meaning."""
+    match node:
+        case ex.Compare(left=left, right=right):
+            pairs = [(left, right), (right, left)]
+        case ex.In(item=item, values=values):
+            pairs = [(item, value) for value in values]
+        case ex.Like(item=left, pattern=right) | ex.Contains(item=left, text=right):
+            pairs = [(left, ex.Const("")), (right, ex.Const(""))]
+        case ex.Arithmetic(left=left, right=right):
+            pairs = [(left, node), (right, node)]
+        case ex.Aggregate(fn="sum" | "avg"):
+            yield node, pa.float64()
+            return
+        case ex.Call(fn=fn, args=args) if fn in FUNCTIONS:
+            function = FUNCTIONS[fn]
+            counts = Family.INTEGER in function.of and Family.STRING not in function.of
+            for number, arg in enumerate(args):
+                yield arg, pa.float64() if counts else to_arrow(function.takes_of(number))
+            return
+        case _:
+            return
+    for part, other in pairs:
+        if not isinstance(part, ex.Aggregate) or part.fn in _OF_VALUES:
+            yield part, _type_of(other, known)
+
+
+def _type_of(node: ex.Expr, known: Mapping[str, pa.DataType]) -> pa.DataType | None:
+    match node:
+        case ex.Attr(name=name):
+            return known.get(name)
+        case ex.Aggregate(fn=fn, name=str() as name, of=None) if fn in _OF_VALUES:
+            return known.get(name)
+        case ex.Const(value=bool()):
+            return pa.bool_()
+        case ex.Const(value=str() as text):
+            return None if text.strip("+-.").isdigit() else pa.string()
+        case ex.Const(value=int() | float()) | ex.Arithmetic() | ex.Negative() | ex.Aggregate():
+            return pa.float64()
+        case _:
+            return None
+
+
 def require_types(missing: Mapping[str, pa.DataType | None], paths: Sequence[str]) -> None:
     for name, kind in missing.items():
         if kind is None:
-            where = listing([f"`{shown(path, 200)}`" for path in paths])
+            where = listing([shown(path, 200) for path in paths])
             raise InputProblem(
                 f"no file in {where} has a column `{shown(name)}` yet, and the query shows no type for it",
                 hint=f"declare it: --schema '{shown(name)} long'",

@@ -73,8 +73,8 @@ def _unmet(lowered: Lowered, counts_edges: bool, closure_bits: int) -> Iterator[
     odd += [name for name in attributes_in(lowered.summary) if name in mixed]
     if odd:
         yield (
-            f"the attribute `{odd[0]}` does not have one type that conditions can read (give it one in the input, or a "
-            "name for each type)"
+            f"the attribute `{odd[0]}` does not have one type that conditions can read (give it one in the input, as "
+            "--schema does for a stream, or a name for each type)"
         )
     lists = [name for name in attributes_in(lowered.summary) if lowered.types.get(name, UNKNOWN).family is Family.LIST]
     if lists:
