@@ -12,8 +12,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-import cepheid
 from bench.measure import Outcome, Sample
 from bench.report import Benchmark, Column, Report
-from bench.spark import cpu_of, running
+from bench.rules import card_rules
+from bench.spark import running
+from bench.streaming import Batches, streamed
 from cepheid import datasets
 from cepheid.deploy.deployment import Written
 from cepheid.engine.prepare import RunOptions
@@ -118,36 +118,17 @@ def _report(name: str, title: str, samples: list[Sample], baseline: str, note: s
     )
 
 
-def _on_spark(session: SparkSession, texts: Mapping[str, str], source: Path, work: Path, skipped: int) -> Sample:
-    """A stream over all files, one in a batch: the CPU seconds and the milliseconds of the median batch."""
-    frame = session.readStream.schema(session.read.parquet(str(source)).schema)
-    spent = [cpu_of(session)]
-    stream = cepheid.stream(
-        texts,
-        frame.option("maxFilesPerTrigger", 1).parquet(str(source)),
-        watermark=0,
-        time_unit="ms",
-        checkpoint=str(work / "checkpoint"),
-        output=str(work / "output"),
-        available_now=True,
-        end_of_time=False,
-        on_progress=lambda _: spent.append(cpu_of(session)),
-    )
-    stream.wait()
-    batches = [progress for progress in stream.query.recentProgress if progress.numInputRows]
-    wall = statistics.median(one.durationMs["triggerExecution"] for one in batches[skipped:]) / 1000
-    cpu = statistics.median(b - a for a, b in pairwise(spent[skipped:]))
-    found = sum(stream.metrics().matches.values())
-    return Sample("", "", int(batches[-1].numInputRows), Outcome(found), cpu, wall)
+def _on_spark(session: SparkSession, texts: Mapping[str, str], source: Path, work: Path, skipped: int) -> Batches:
+    """A stream over all files, one in a batch."""
+    return streamed(session, source, work, texts, skipped, files_per_batch=1, watermark=0, time_unit="ms")
 
 
 def rules_on_spark(quick: bool) -> Report:
     """The streams are interleaved, each twice; of each the best median counts."""
     size, count, batches, skipped = (600, 20, 3, 1) if quick else (500_000, 1_000, 6, 2)
     table = datasets.cards(size * batches, accounts=8 if quick else 20_000)
-    frequent = {"frequent": "SELECT * FROM (t A; t B) WHERE FILTER(A.acc = B.acc), A.amount < 90 AND B.amount > 90"}
-    texts = {**datasets.fraud_rules(count), **(frequent if quick else {})}
-    one = frequent if quick else dict([*texts.items()][:1])
+    texts = card_rules(count, quick)
+    one = dict([*texts.items()][:1])
     best: dict[str, Sample] = {}
     with running(f"local[{_TASKS}]") as session, tempfile.TemporaryDirectory(prefix="cepheid-") as directory:
         source = Path(directory) / "in"
@@ -157,8 +138,9 @@ def rules_on_spark(quick: bool) -> Report:
             os.utime(source / f"{number:03}.parquet", (number + 1, number + 1))
         for turn in range(2):
             for name, of in (("one rule", one), (f"{count:,} rules", texts)):
-                found = _on_spark(session, of, source, Path(directory) / f"{name} {turn}", skipped)
-                found = replace(found, point=name, variant=name, question=name)
+                ran = _on_spark(session, of, source, Path(directory) / f"{name} {turn}", skipped)
+                cpu, wall = statistics.median(ran.cpus), ran.median / 1000
+                found = Sample(name, name, size, Outcome(ran.matches), cpu, wall, question=name)
                 best[name] = min(best.get(name, found), found, key=lambda sample: sample.cpu)
     samples, first = [*best.values()], best["one rule"]
     return Report(
@@ -181,12 +163,11 @@ def rules(quick: bool) -> Report:
     """Rules over one card stream, keyed: they are spread over the buckets."""
     size, count, batches = (600, 20, 2) if quick else (500_000, 1_000, 3)
     table = datasets.cards(size * batches, accounts=8 if quick else 20_000)
-    texts = datasets.fraud_rules(count)
-    frequent = {"frequent": "SELECT * FROM (t A; t B) WHERE FILTER(A.acc = B.acc), A.amount < 90 AND B.amount > 90"}
-    one = frequent if quick else dict([*texts.items()][:1])
+    texts = card_rules(count, quick)
+    one = dict([*texts.items()][:1])
     variants = {
         "one rule": Stream.of(one, table.schema, ["t"], _TASKS, "ms"),
-        f"{count:,} rules": Stream.of({**texts, **one}, table.schema, ["t"], _TASKS, "ms"),
+        f"{count:,} rules": Stream.of(texts, table.schema, ["t"], _TASKS, "ms"),
     }
     samples = _interleaved(variants, lambda number: table.slice(number * size, size), batches)
     note = "the tasks of Python alone, without what Spark does for one rule as for many."

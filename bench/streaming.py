@@ -11,7 +11,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +56,8 @@ class Batches:
 
     milliseconds: Sequence[float]
     phases: Mapping[str, float]
-    cpu: float
+    cpus: Sequence[float]
+    """The CPU seconds of each."""
     state_bytes: int
     """The size in storage."""
     matches: int
@@ -63,6 +66,10 @@ class Batches:
     @property
     def median(self) -> float:
         return statistics.median(self.milliseconds)
+
+    @property
+    def cpu(self) -> float:
+        return statistics.mean(self.cpus)
 
 
 def files(directory: Path, sizes: Sequence[int], keys: int) -> Path:
@@ -80,20 +87,28 @@ def files(directory: Path, sizes: Sequence[int], keys: int) -> Path:
     return directory
 
 
-def streamed(session: SparkSession, source: Path, work: Path, query: str, warming_up: int = _WARMING_UP) -> Batches:
+def streamed(
+    session: SparkSession,
+    source: Path,
+    work: Path,
+    queries: str | Mapping[str, str],
+    warming_up: int = _WARMING_UP,
+    files_per_batch: int = _PARTS,
+    **options: Any,
+) -> Batches:
     """Reads all new files, one micro-batch at a time."""
     schema = session.read.parquet(str(source)).schema
-    events = session.readStream.schema(schema).option("maxFilesPerTrigger", _PARTS).parquet(str(source))
+    events = session.readStream.schema(schema).option("maxFilesPerTrigger", files_per_batch).parquet(str(source))
     spent = [cpu_of(session)]
     stream = cepheid.stream(
-        query,
+        queries,
         events,
-        watermark=_WATERMARK,
         checkpoint=str(work / "checkpoint"),
         output=str(work / "output"),
         available_now=True,
         end_of_time=False,
         on_progress=lambda _: spent.append(cpu_of(session)),
+        **{"watermark": _WATERMARK, **options},
     )
     stream.wait()
     batches = [progress for progress in stream.query.recentProgress if progress.numInputRows]
@@ -103,7 +118,7 @@ def streamed(session: SparkSession, source: Path, work: Path, query: str, warmin
     return Batches(
         [progress.durationMs["triggerExecution"] for progress in steady],
         {name: statistics.median(p.durationMs.get(name, 0) for p in steady) for name in _PHASES},
-        (warm[-1] - warm[0]) / max(len(warm) - 1, 1),
+        [after - before for before, after in pairwise(warm)],
         metrics.state_bytes,
         sum(metrics.matches.values()),
         stream,
