@@ -19,15 +19,15 @@ def random_script(rng: random.Random) -> str:
     lines: list[str] = []
     inner: list[str] = []
     for number in range(rng.choice((1, 2, 2))):
-        lines.append(f"In{number}: {_query(rng, inner[-1:], keyed)}")
+        lines.append(f"In{number}: {query_over(rng, inner[-1:], keyed)}")
         inner.append(f"In{number}")
     summary = rng.random() < 0.3
     # The last of them uses all: the first query then feeds two.
-    top = _query(rng, inner, keyed, "count(*) AS n, sum({v}.v) AS s, max({v}.v) AS m" if summary else None)
+    top = query_over(rng, inner, keyed, "count(*) AS n, sum({v}.v) AS s, max({v}.v) AS m" if summary else None)
     return "\n".join([*lines, f"Out: {top}"])
 
 
-def _query(rng: random.Random, inner: list[str], keyed: bool, summary: str | None = None) -> str:
+def query_over(rng: random.Random, inner: list[str], keyed: bool, summary: str | None = None) -> str:
     types = [*inner, *rng.choices(TYPES, k=rng.randint(1, 2) if inner else 2)]
     rng.shuffle(types)
     names = [f"x{number}" for number in range(len(types))]

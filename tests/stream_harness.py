@@ -121,8 +121,10 @@ def command(places: Places, *queries: Path, more: Sequence[str] = ()) -> list[st
 # --- drivers ----------------------------------------------------------------------------------------------------------
 
 
-QUICK_START = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
+_QUICK = "-XX:TieredStopAtLevel=1"
 """Without Java's optimising compiler, which costs a short stream more than it gains."""
+QUICK_START = {"SPARK_SUBMIT_OPTS": f"{_QUICK} -Dspark.executor.extraJavaOptions={_QUICK}"}
+"""Of the driver and, on a cluster, of executors."""
 
 
 @contextlib.contextmanager

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from cepheid.analysis import Analysis
 from cepheid.cautions import warnings_for
-from cepheid.deploy.deployment import Deployment, Written, deploy, representatives
+from cepheid.deploy.deployment import Deployment, Written, representatives
 from cepheid.deploy.description import explain_deployment
 from cepheid.deploy.outputs import stopped_text
 from cepheid.deploy.run import run as run_deployment
-from cepheid.deploy.unions import with_unions
+from cepheid.deploy.unions import deploy_together
 from cepheid.engine.adaptation import ignore
 from cepheid.engine.event_types import require_event_types, settled
 from cepheid.engine.layout import column_names
@@ -260,7 +260,7 @@ def _deployed(
     opened = frames.opened(events, settled(columns, representatives(written)), options.time_unit)
     if opened is None:
         return None
-    deployment = with_unions(deploy(written, opened.source, options), opened.source, options)
+    deployment = deploy_together(written, opened.source, options)
     for error in deployment.refused.values():
         raise error
     return deployment, opened

@@ -34,7 +34,7 @@ from cepheid.deploy.templates import (
 )
 from cepheid.engine.event_types import require_event_types
 from cepheid.engine.layout import column_names
-from cepheid.engine.prepare import Prepared, RunOptions, bound_query, prepare, shown_only
+from cepheid.engine.prepare import Prepared, PreparedNode, RunOptions, bound_query, prepare, shown_only
 from cepheid.engine.query_text import require_settled_classes
 from cepheid.errors import CepheidError, InputProblem, shown
 from cepheid.events import Clock
@@ -73,6 +73,12 @@ class Operator(NamedTuple):
     def names(self) -> tuple[str, ...]:
         """The queries that it answers."""
         return tuple(name for output in self.outputs for name in output.names)
+
+    @property
+    def feeding(self) -> dict[str, PreparedNode]:
+        """The queries that feed it by their names, each after those that it uses."""
+        graph = self.prepared.graph
+        return {} if graph is None else {node.name: node for node in graph.nodes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,24 @@ class United(NamedTuple):
     """The nanoseconds for each event that the operators are expected to take apart; NaN without statistics."""
 
 
+class Common(NamedTuple):
+    """Operators over other queries that use equal ones, each of which is evaluated once (`deploy/graphs.py`)."""
+
+    fed: tuple[Operator, ...]
+    """They read the events that the inner queries derive."""
+    shown: Mapping[str, Operator]
+    """By the name of an inner query, the operator whose matches are those of this query."""
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        return (*self.fed, *self.shown.values())
+
+    @property
+    def inner(self) -> dict[str, PreparedNode]:
+        """The inner queries by their names, each after those that it uses."""
+        return {name: node for operator in self.fed for name, node in operator.feeding.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """The operators of many queries over one input."""
@@ -133,11 +157,14 @@ class Deployment:
     """The operators that run together."""
     apart: Mapping[str, str] = field(default_factory=dict)
     """The operators that do not, by their name, each with the reason."""
+    common: tuple[Common, ...] = ()
+    """The operators that have inner queries in common."""
 
     @property
     def single_operators(self) -> tuple[Operator, ...]:
         """The operators that run by themselves."""
-        together = {operator.name for union in self.unions for operator in union.operators}
+        united = {operator.name for union in self.unions for operator in union.operators}
+        together = united.union(operator.name for common in self.common for operator in common.operators)
         return tuple(operator for operator in self.operators if operator.name not in together)
 
 
@@ -224,9 +251,11 @@ def deploy(
     refused: dict[str, CepheidError] = {}
     planner = _Planner(source, options)
     planner.read(queries.values())
+    feeding = _feeding(queries) if smallest > 1 else ()
     for name, written in queries.items():
         try:
             member = planner.member(written) if sharing else "sharing is off"
+            member = "it feeds other queries" if name in feeding else member
             if isinstance(member, _Member):
                 members.append(member)
                 continue
@@ -248,6 +277,11 @@ def deploy(
         found.setdefault(operator_name(member.written, prepared), []).append((member.written.name, prepared))
     made = [Operator(key, _operator(of), tuple(_outputs(of))) for key, of in found.items()]
     return Deployment(tuple(queries), tuple(made), planner.groups(members, slots), alone, refused)
+
+
+def _feeding(queries: Mapping[str, Written]) -> set[str | None]:
+    """The names of the queries that others use, which are evaluated once for these and for themselves."""
+    return {one.name for w in queries.values() if w.uses_others for one in queries_of(w.query) if one is not w.query}
 
 
 def _within_operators(

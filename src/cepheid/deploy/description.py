@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from itertools import islice
 
 from cepheid import expr as ex
-from cepheid.deploy.deployment import Deployment, FamilyGroup, Operator, United, Written
+from cepheid.deploy.deployment import Common, Deployment, FamilyGroup, Operator, United, Written
 from cepheid.errors import counted
 from cepheid.explanation import Explained, rendered
 from cepheid.optimize.unions import shared_joins
@@ -33,6 +33,8 @@ def describe(deployment: Deployment) -> Node:
     queries = len(deployment.names) - len(deployment.refused)
     single = deployment.single_operators
     operators = len(single) + len(deployment.unions) + sum(len(group.shapes) for group in deployment.groups)
+    operators += sum(len(common.fed) for common in deployment.common)
+    operators += sum(len(common.inner) for common in deployment.common)
     nodes = [_group_node(group) for group in deployment.groups]
     nodes += map(_union_node, deployment.unions[:_MOST_UNIONS])
     others = deployment.unions[_MOST_UNIONS:]
@@ -41,6 +43,7 @@ def describe(deployment: Deployment) -> Node:
         nodes.append(
             Node(f"{counted(len(others), 'more plan')} like these, for the trees of {queries_of_others} queries")
         )
+    nodes += map(_common_node, deployment.common)
     shared = [operator for operator in single if len(operator.names) > 1]
     if shared:
         nodes.append(Node("equal queries, evaluated once", tuple(map(_operator_node, shared))))
@@ -107,6 +110,19 @@ def _union_node(union: United) -> Node:
     children = [Node("shared joins", tuple(joins))] if joins else []
     children += [Node("shared buffers", tuple(buffers))] if buffers else []
     return Node(label, (*children, Node("trees (a stream runs each by itself)", tuple(trees))))
+
+
+def _common_node(common: Common) -> Node:
+    """The inner queries of several operators, each with those that use it."""
+    inner = []
+    for node in common.inner.values():
+        users = [name for one in common.operators if node.name in one.feeding for name in one.names]
+        own = common.shown.get(node.name)
+        of = "" if own is None else f", and its matches are those of {_names(own.names)}"
+        inner.append(Node(f"{node.label} ({node.prepared.plan.evaluator}): evaluated once for {_names(users)}{of}"))
+    fed = tuple(map(_operator_node, common.fed))
+    label = "queries over other queries, each of which is evaluated once (a stream evaluates them for each query)"
+    return Node(label, (Node("inner queries", tuple(inner)), *fed))
 
 
 def _alone_nodes(deployment: Deployment, operators: Sequence[Operator]) -> list[Node]:

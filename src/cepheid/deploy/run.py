@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -11,30 +11,26 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from cepheid.deploy.deployment import Deployment, FamilyGroup, Operator, Output, United
-from cepheid.deploy.family_run import MOST, FamilyRun, RuleMatches
+from cepheid.deploy.composed_run import ComposedRun
+from cepheid.deploy.deployment import Common, Deployment, FamilyGroup, United
+from cepheid.deploy.family_run import FamilyRun, RuleMatches
+from cepheid.deploy.operator_run import OnStop, OperatorRun, Showing, Stopping
 from cepheid.deploy.outputs import OutputRun, ShapeTable, tables
 from cepheid.deploy.union_matches import of_members
-from cepheid.engine.adaptation import OnSwitch, caught_up, ignore, stepper_for
-from cepheid.engine.consumption import require_whole
-from cepheid.engine.derivation import GraphRun, Wiring
+from cepheid.engine.adaptation import OnSwitch, ignore
 from cepheid.engine.passing import Found, Operating, Progress, one_pass
-from cepheid.engine.positions import MatchPositions, intervals
-from cepheid.engine.prepare import Prepared
+from cepheid.engine.positions import MatchPositions
 from cepheid.engine.run import read_by_plan
 from cepheid.engine.shapes import EVENTS
-from cepheid.engine.stepping import PIECE, Stepper
-from cepheid.errors import Explosion, NotAvailable, TooMuchMemory
+from cepheid.engine.stepping import Stepper
+from cepheid.errors import Explosion
 from cepheid.io.event_columns import for_kernel
-from cepheid.io.rows import ROW, TIME, RecentRows, Rows
+from cepheid.io.rows import ROW, TIME, Rows
 from cepheid.io.source import Source, columns_read
 from cepheid.limits import NO_LIMITS, Limits
 from cepheid.optimize.adapt import horizon
 from cepheid.runtime.kernel import END_OF_TIME, Positions
 
-OnStop = Callable[[Sequence[str], Explosion], None]
-"""Called with the names of queries that are stopped, and the reason."""
-_Showing = Callable[[Output, Prepared], OutputRun]
 _SHOWN_AT_ONCE = 1 << 12
 _ROWS_WAITED_FOR = 1 << 19
 """The rows that are retained at most because a match among them is not shown yet."""
@@ -57,11 +53,15 @@ def run(
 
     A query that exceeds a limit is stopped: `on_stop` is called with the names of the queries that it answers and the
     reason, its state is released, and the others go on. It is an error if no other query is left."""
-    stopping = _Stopping(deployment, on_stop)
+    stopping = Stopping(deployment, on_stop)
     of = partial(OutputRun.of, shape=shape, texts_of=source if as_text and ROW in source.schema.names else None)
-    running: list[OperatorRun | GroupRun | UnionRun] = [
-        OperatorRun.start(operator, source, of, on_switch, stopping) for operator in deployment.single_operators
-    ]
+    running: list[Running] = []
+    for operator in deployment.single_operators:
+        if operator.prepared.graph is None:
+            running.append(OperatorRun.start(operator, source, of, on_switch, stopping))
+        else:
+            running.append(ComposedRun.start(Common((operator,), {}), source, of, on_switch, stopping))
+    running += [ComposedRun.start(common, source, of, on_switch, stopping) for common in deployment.common]
     running += [UnionRun.start(union, source, of, stopping) for union in deployment.unions]
     running += [GroupRun.start(group, source, of, stopping) for group in deployment.groups]
     rows = source.rows(list(dict.fromkeys(name for one in running for name in one.shown_input)))
@@ -76,22 +76,7 @@ def run(
     return tables([shown for one in running for shown in one.shown], deployment.names)
 
 
-@dataclass(slots=True)
-class _Stopping:
-    """The queries that exceeded a limit."""
-
-    deployment: Deployment
-    on_stop: OnStop
-    names: set[str] = field(default_factory=set)
-
-    def __call__(self, names: Sequence[str], problem: Explosion) -> None:
-        self.names.update(names)
-        if self.names >= {*self.deployment.names} - self.deployment.refused.keys():
-            raise problem
-        self.on_stop(names, problem)
-
-
-def _require_memory(running: Sequence[OperatorRun | GroupRun | UnionRun], limits: Limits) -> None:
+def _require_memory(running: Sequence[Running], limits: Limits) -> None:
     """Stops the queries with the most state, while that of all together exceeds the limit."""
     most = limits.total_memory
     while most is not None and sum(one.state_bytes for one in running) > most:
@@ -110,14 +95,14 @@ class GroupRun:
     queries: list[pa.Array]
     """The names of the queries of each output."""
     input_columns: Sequence[str]
-    stopping: _Stopping
+    stopping: Stopping
     waiting: list[RuleMatches] = field(default_factory=list)
     """Matches that are not shown yet: many are shown at once."""
     reported: set[int] = field(default_factory=set)
     """The rules that were stopped."""
 
     @classmethod
-    def start(cls, group: FamilyGroup, source: Source, of: _Showing, stopping: _Stopping) -> GroupRun:
+    def start(cls, group: FamilyGroup, source: Source, of: Showing, stopping: Stopping) -> GroupRun:
         shown = [of(output, output.prepared) for output in group.outputs]
         read = columns_read(group.families.read, source.schema)
         names = [pa.array(output.names, pa.string()) for output in group.outputs]
@@ -184,167 +169,6 @@ class GroupRun:
 
 
 @dataclass(slots=True)
-class OperatorRun:
-    """An operator while it runs, and what its queries show of its matches."""
-
-    operator: Operator
-    stepper: Stepper
-    shown: list[OutputRun]
-    names: list[str]
-    """The columns that the kernel reads."""
-    input_columns: Sequence[str]
-    """The columns of the input that are read for it."""
-    stopping: _Stopping
-    wiring: Wiring | None = None
-    graph: GraphRun | None = None
-    """The queries that feed it."""
-    merged: RecentRows | None = None
-    """The events that it reads, if some of them are derived."""
-    is_done: bool = False
-    """Whether LIMIT allows no more matches, or the operator is stopped."""
-    is_stopped: bool = False
-    """Whether it exceeded a limit."""
-
-    @classmethod
-    def start(
-        cls, operator: Operator, source: Source, of: _Showing, on_switch: OnSwitch, stopping: _Stopping
-    ) -> OperatorRun:
-        prepared = operator.prepared
-        if prepared.kernel is None:
-            raise NotAvailable(
-                "the reference evaluator runs one query at a time", hint="run the query alone, or drop `evaluator`"
-            )
-        require_whole(prepared, "beside other queries")
-        shown = [of(output, prepared) for output in operator.outputs]
-        retained = list(dict.fromkeys(name for one in shown for name in one.retained))
-        names = read_by_plan(prepared, source.schema if prepared.graph is None else prepared.graph.reading.shape.schema)
-        every = list(dict.fromkeys([*names, *retained]))
-        stepper = stepper_for(prepared, prepared.kernel, source.count, on_switch)
-        if prepared.graph is None:
-            return cls(operator, stepper, shown, names, every, stopping)
-        wiring = Wiring.of(prepared, every, source.schema)
-        feeding = GraphRun.start(wiring, source.count)
-        return cls(
-            operator, stepper, shown, names, wiring.input_columns, stopping, wiring, feeding, RecentRows(retained)
-        )
-
-    @property
-    def state_bytes(self) -> int:
-        steppers = [self.stepper, *(node.run.stepper for node in ([] if self.graph is None else self.graph.nodes))]
-        return 0 if self.is_done else sum(array.nbytes for stepper in steppers for array in stepper.state)
-
-    def stop_largest(self, limit: int) -> bool:
-        if not self.is_done:
-            self._stop(TooMuchMemory(limit, None, MOST))
-        return True
-
-    def _stop(self, problem: Explosion) -> None:
-        """Ends the operator and releases its state."""
-        self.is_done = self.is_stopped = True
-        self.stepper.state = self.stepper.kernel.initial()
-        if self.wiring is not None and self.merged is not None:
-            self.graph = GraphRun.start(self.wiring, 0)
-            self.merged.forget(END_OF_TIME)
-        self.stopping(self.operator.names, problem)
-
-    @property
-    def shown_input(self) -> list[str]:
-        """The columns of the input that its queries show."""
-        return [] if self.graph is not None else [name for one in self.shown for name in one.retained]
-
-    @property
-    def oldest_input(self) -> int:
-        """The position of the oldest row of the input that a later match may show."""
-        return END_OF_TIME if self.graph is not None else self._oldest
-
-    @property
-    def _oldest(self) -> int:
-        if self.is_stopped:
-            return END_OF_TIME
-        held = [oldest for one in self.shown if (oldest := one.oldest) is not None]
-        return min([END_OF_TIME if self.is_done else self.stepper.oldest, *held])
-
-    def step(self, batch: pa.RecordBatch, rows: Rows) -> Iterator[Positions]:
-        if self.is_done or not batch.num_rows:
-            return
-        try:
-            yield from self._step(batch, rows)
-        except Explosion as problem:
-            self._stop(problem)
-
-    def _step(self, batch: pa.RecordBatch, rows: Rows) -> Iterator[Positions]:
-        if self.graph is None:
-            yield from self._matched(self.stepper.step(for_kernel(batch, self.names), self._piece), rows)
-            return
-        self.graph.add(batch)
-        yield from self._derived(int(batch.column(TIME)[-1].as_py()))
-
-    def _derived(self, reached: int) -> Iterator[Positions]:
-        """The matches over the input and the events that other queries derive from it."""
-        assert self.graph is not None and self.merged is not None
-        events = self.graph.merge.release(self.graph.derive(reached))
-        if events is None:
-            return
-        self.merged.add(events)
-        yield from self._matched(self.stepper.step(for_kernel(events, self.names), self._piece), self.merged)
-        self.merged.forget(self._oldest)
-
-    @property
-    def _is_limited(self) -> bool:
-        return all(one.first is not None for one in self.shown)
-
-    @property
-    def _piece(self) -> int | None:
-        """An operator whose queries all have a LIMIT may end after any piece."""
-        return PIECE if self._is_limited else None
-
-    def _matched(self, parts: Iterator[Positions], rows: Rows) -> Iterator[Positions]:
-        """Shows the matches of some parts, each before the next one is read."""
-        latest = -END_OF_TIME
-        for positions in parts:
-            if len(positions):
-                latest = self.show(positions, rows)
-            yield positions
-            if self._is_limited:
-                before = self.stepper.later_matches_end_at(latest)
-                if all(one.first is not None and one.first.settled(before) for one in self.shown):
-                    self.is_done = True
-                    break
-
-    def show(self, positions: Positions, rows: Rows) -> int:
-        """Shows matches; returns the end of the last one."""
-        start, end = intervals(positions, rows)
-        for one in self.shown:
-            one.add(positions, start, end, rows)
-        return int(end[-1])
-
-    def catch_up(self, first: int, batches: Sequence[pa.RecordBatch]) -> None:
-        """Takes over from another plan after these batches, the first event of which is at position `first`."""
-        try:
-            events = (for_kernel(batch, self.names) for batch in batches)
-            self.stepper.state, self.stepper.encoder = caught_up(self.stepper.kernel, first, events)
-        except Explosion as problem:
-            self._stop(problem)
-
-    def finish(self, rows: Rows) -> Iterator[Positions]:
-        if self.is_stopped:  # of its matches, LIMIT and summaries show all or none
-            return
-        try:
-            yield from self._finish(rows)
-        except Explosion as problem:
-            self._stop(problem)
-
-    def _finish(self, rows: Rows) -> Iterator[Positions]:
-        if self.graph is not None and not self.is_done:
-            yield from self._derived(END_OF_TIME)
-        rows = rows if self.merged is None else self.merged
-        if not self.is_done:
-            yield from self._matched(self.stepper.finish_lazily(), rows)
-        for one in self.shown:
-            one.finish(rows, self.stepper)
-
-
-@dataclass(slots=True)
 class UnionRun:
     """Operators whose trees are one plan, while they run. Once one of them exceeds a limit, each runs by itself."""
 
@@ -362,7 +186,7 @@ class UnionRun:
     """Whether each operator runs by itself."""
 
     @classmethod
-    def start(cls, union: United, source: Source, of: _Showing, stopping: _Stopping) -> UnionRun:
+    def start(cls, union: United, source: Source, of: Showing, stopping: Stopping) -> UnionRun:
         kernel = union.prepared.kernel
         assert kernel is not None
         members = [OperatorRun.start(operator, source, of, ignore, stopping) for operator in union.operators]
@@ -460,3 +284,6 @@ class _Retained(NamedTuple):
     first: int
     last: int
     batch: pa.RecordBatch
+
+
+Running = OperatorRun | ComposedRun | GroupRun | UnionRun

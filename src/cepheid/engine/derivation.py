@@ -8,7 +8,7 @@ by end, then by arrival, which is the position in the input of the completing ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,191 +16,35 @@ import numpy as np
 import pyarrow as pa
 
 from cepheid.checks import EVENT_ID
-from cepheid.codegen.columns import attribute, types_of
 from cepheid.dialect import COMBINATIONS
 from cepheid.engine import thresholds
 from cepheid.engine.adaptation import stepper_for
-from cepheid.engine.composition import OTHER, Composed, DerivedType, Reading
+from cepheid.engine.composition import Composed
 from cepheid.engine.derived_order import events_of_order, match_orders, match_permutation
 from cepheid.engine.gather import Gatherer, OutputColumn, with_types
 from cepheid.engine.histories import histories, require_timers
 from cepheid.engine.layout import INTERVAL
-from cepheid.engine.match_ids import IDENTITY, IDENTITY_TYPE, EventIds, LastEvents, identity_column, relabelled
+from cepheid.engine.match_ids import IDENTITY, EventIds, LastEvents, identity_column
+from cepheid.engine.merging import ARRIVAL, OWN, Merge, numbers_of
 from cepheid.engine.positions import MatchPositions, first_and_last, intervals, position_columns
 from cepheid.engine.prepare import Prepared, PreparedNode, is_alone
-from cepheid.engine.splicing import Selected, Splice, joined_batches
+from cepheid.engine.splicing import joined_batches
 from cepheid.engine.stepping import Stepper
 from cepheid.engine.thresholds import Counting
 from cepheid.errors import Explosion
 from cepheid.events import HISTORY
-from cepheid.io.event_columns import for_kernel, one_type
+from cepheid.io.event_columns import for_kernel
 from cepheid.io.rejects import Reject
 from cepheid.io.rows import ROW, START, TIME, TYPE, RecentRows, Rows
 from cepheid.io.source import Source, columns_read
 from cepheid.kernels.registry import kernel_for
 from cepheid.optimize.distribution import may_drop
 from cepheid.pattern import Kleene, Query, walk
-from cepheid.runtime.kernel import END_OF_TIME, Array, Kernel, Positions, joined_positions
+from cepheid.runtime.kernel import END_OF_TIME, Kernel, Positions, joined_positions
 
-ARRIVAL = "\0arrival"
-"""The position in the input of an event, or of the event that completed a derived one."""
-_OWN = (TYPE, TIME, START, ARRIVAL, HISTORY, IDENTITY)
+NOTHING_SHOWN: Mapping[str, Sequence[str]] = {}
 _ORDER = "\0order"
 """The order of matches with equal ends and starts, for LIMIT."""
-
-
-# --- events of a query in order ---------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Merge:
-    """The events that a query reads: those of the input and the derived ones that it uses, which wait until no earlier
-    one can come."""
-
-    reading: Reading
-    schema: pa.Schema
-    """The columns that the query reads, and TYPE, TIME, START and ARRIVAL; HISTORY if it or a later query
-    needs it, IDENTITY if matches are identified."""
-    drops: bool
-    """Whether events of types that the query does not bind are left out."""
-    waiting: list[Selected] = field(default_factory=list)
-    """Of the input, in order."""
-    derived: list[pa.RecordBatch] = field(default_factory=list)
-    """For each used node, in the order of `reading.derived`."""
-    reached: int = -END_OF_TIME
-    """No later event ends before this time."""
-
-    @classmethod
-    def of(cls, reading: Reading, names: Sequence[str], drops: bool, has_histories: bool, is_identified: bool) -> Merge:
-        fields = [reading.shape.schema.field(name) for name in names]
-        # Without derived events, points need no start.
-        times = [name for name in (TIME, START, ARRIVAL) if name != START or reading.shape.columns.start is not None]
-        own = [pa.field(TYPE, pa.dictionary(pa.int32(), pa.string())), *(pa.field(n, pa.int64()) for n in times)]
-        own += [pa.field(HISTORY, pa.list_(pa.int64()))] if has_histories else []
-        own += [pa.field(IDENTITY, IDENTITY_TYPE)] if is_identified else []
-        schema = pa.schema([*fields, *own])
-        none = schema.empty_table().to_batches() or [pa.RecordBatch.from_pylist([], schema)]
-        return cls(reading, schema, drops, [], [none[0]] * len(reading.derived))
-
-    def new(self) -> Merge:
-        """The same, without events."""
-        return Merge(self.reading, self.schema, self.drops, [], [events.slice(0, 0) for events in self.derived])
-
-    def add_input(self, batch: pa.RecordBatch) -> None:
-        """Adds events of the input, which have TYPE, TIME, ARRIVAL, and START if they have a duration."""
-        types, wanted, relevant = batch.column(TYPE), self.reading.types, np.ones(batch.num_rows, bool)
-        if self.drops and wanted is not None:
-            names, codes = types_of(batch, TYPE)
-            relevant = np.array([name in wanted for name in names])[codes]
-        elif OTHER in self.reading.schema.types:
-            types = _with_other(types, self.reading)
-            batch = batch.set_column(batch.schema.get_field_index(TYPE), TYPE, types)
-        arrays = [self._input_column(batch, column) for column in self.schema]
-        selected = Selected.of(pa.RecordBatch.from_arrays(arrays, schema=self.schema), relevant)
-        if selected.count:
-            self.waiting.append(selected)
-
-    def _input_column(self, batch: pa.RecordBatch, column: pa.Field) -> pa.Array:
-        if column.name == START and START not in batch.schema.names:
-            return batch.column(TIME)
-        if column.name == TYPE:
-            return _as_types(batch.column(TYPE))
-        found = attribute(batch, column.name)
-        if found is None:
-            return pa.nulls(batch.num_rows, column.type)
-        return found if found.type == column.type else found.cast(column.type)
-
-    def add_derived(self, node: str, events: pa.RecordBatch) -> None:
-        """Adds events of a node, under each label by which the query uses it."""
-        for number, derived in enumerate(self.reading.derived):
-            if derived.node == node:
-                self.derived[number] = joined_batches([self.derived[number], self._labelled(derived, events)])
-
-    def _labelled(self, derived: DerivedType, events: pa.RecordBatch) -> pa.RecordBatch:
-        label, count = derived.label, events.num_rows
-        columns = {derived.column(name): name for name in derived.columns if name in events.schema.names}
-        arrays = []
-        for column in self.schema:
-            if column.name == TYPE:
-                arrays.append(one_type(label, count))
-            elif column.name == IDENTITY:
-                arrays.append(relabelled(events.column(IDENTITY), label))
-            elif column.name in _OWN:
-                arrays.append(events.column(column.name))
-            elif column.name in columns:
-                found = events.column(columns[column.name])
-                arrays.append(found if found.type == column.type else found.cast(column.type))
-            else:
-                arrays.append(pa.nulls(count, column.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-    def filter(self, selected: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
-        """Leaves out some of the events that wait."""
-        self.waiting = [Selected(batch) for one in self.waiting if (batch := selected(one.copied())).num_rows]
-        self.derived = list(map(selected, self.derived))
-
-    def release(self, reached: int) -> pa.RecordBatch | None:
-        """The events that end before a time before which no event comes any more."""
-        if not self.derived:
-            waiting, self.waiting = self.waiting, []
-            return _copied(waiting)
-        self.reached = max(self.reached, reached)
-        times = np.concatenate([np.empty(0, np.int64), *(one.numbers(TIME) for one in self.waiting)])
-        ready = int(np.searchsorted(times, self.reached))
-        released, self.waiting = _split(self.waiting, ready)
-        parts, ranks = [], []
-        for number, events in enumerate(self.derived):
-            is_ready = _numbers(events, TIME) < self.reached
-            if is_ready.any():
-                whole = bool(is_ready.all())
-                parts.append(events if whole else events.filter(pa.array(is_ready)))
-                ranks.append(np.full(parts[-1].num_rows, number))
-                self.derived[number] = events.slice(0, 0) if whole else events.filter(pa.array(~is_ready))
-        if not parts:
-            return _copied(released)
-        ends, arrivals = (np.concatenate([_numbers(part, name) for part in parts]) for name in (TIME, ARRIVAL))
-        is_later, is_same = ends[1:] > ends[:-1], ends[1:] == ends[:-1]
-        is_sorted = len(parts) == 1 and bool(np.all(is_later | (is_same & (arrivals[1:] >= arrivals[:-1]))))
-        order = np.arange(len(ends)) if is_sorted else np.lexsort((np.concatenate(ranks), arrivals, ends))
-        # After the completing event, or after all events before a later end (that of a timer).
-        arrived = np.concatenate([np.empty(0, np.int64), *(one.numbers(ARRIVAL) for one in released)])
-        after = np.maximum(
-            np.searchsorted(arrived, arrivals[order], "right"), np.searchsorted(times[:ready], ends[order], "left")
-        )
-        return Splice.of(released, joined_batches(parts), order, after).rows()
-
-
-def _copied(selected: Sequence[Selected]) -> pa.RecordBatch | None:
-    return joined_batches([one.copied() for one in selected]) if selected else None
-
-
-def _split(selected: Sequence[Selected], count: int) -> tuple[list[Selected], list[Selected]]:
-    """The first rows, as many, and the others."""
-    first, others = [], []
-    for one in selected:
-        before, after = one.split(min(count, one.count))
-        first += [before] if before.count else []
-        others += [after] if after.count else []
-        count -= before.count
-    return first, others
-
-
-def _as_types(types: pa.Array) -> pa.Array:
-    """Event types with 32-bit indices."""
-    if types.type == pa.dictionary(pa.int32(), pa.string()):
-        return types
-    return pa.DictionaryArray.from_arrays(types.indices.cast(pa.int32()), types.dictionary.cast(pa.string()))
-
-
-def _with_other(types: pa.Array, reading: Reading) -> pa.Array:
-    """The event types, with one name for all that were not known before the run."""
-    names = ["" if name is None else name for name in types.dictionary.to_pylist()]
-    known = [name if name in reading.schema.types else OTHER for name in names]
-    return types if known == names else pa.DictionaryArray.from_arrays(types.indices, pa.array(known, pa.string()))
-
-
-def _numbers(batch: pa.RecordBatch, name: str) -> Array:
-    return np.asarray(batch.column(name))
 
 
 # --- the events that a query derives ----------------------------------------------------------------------------------
@@ -234,7 +78,7 @@ class Evaluating:
         ready = self.merge.release(reached)
         if ready is not None:
             self.rows.add(ready)
-            read = [n for n in columns_read(self.prepared.attributes, self.merge.schema) if n not in _OWN]
+            read = [n for n in columns_read(self.prepared.attributes, self.merge.schema) if n not in OWN]
             yield from self.stepper.step(for_kernel(ready, read))
         if reached >= END_OF_TIME:
             yield from self.stepper.finish_lazily()
@@ -280,6 +124,8 @@ class Deriving:
     """The identities of the events so far, where they have some."""
     used: set[int] = field(default_factory=set)
     """The positions of the events that are in a match, if each is in at most one."""
+    on_matches: Callable[[Positions, Rows], None] | None = None
+    """Called with its matches, if a query shows them as they are."""
 
     @property
     def merge(self) -> Merge:
@@ -289,7 +135,10 @@ class Deriving:
         """The events derived from those that end before a time before which no event comes any more."""
         # One event may complete matches in several parts, and their order is that of all of them.
         parts = [positions for positions in self.run.step(reached) if len(positions)]
-        found = [self._derived(joined_positions(parts))] if parts else []
+        matches = joined_positions(parts) if parts else None
+        if matches is not None and self.on_matches is not None:
+            self.on_matches(matches, self.run.rows)
+        found = [] if matches is None else [self._derived(matches)]
         self.run.forget()
         before, self.frontier = self.frontier, max(self.frontier, self._frontier(reached))
         if self.node.counting is not None:
@@ -355,7 +204,7 @@ class Deriving:
         if not self._is_ordered or not (found or self.held):
             return found
         waiting = joined_batches([*self.held, *found])
-        is_ready = _numbers(waiting, TIME) < self.frontier
+        is_ready = numbers_of(waiting, TIME) < self.frontier
         keys = list(zip(*(waiting.column(name).to_pylist() for name in (TIME, START, _ORDER)), strict=True))
         ready = sorted(np.flatnonzero(is_ready).tolist(), key=keys.__getitem__)[: self.left]
         if self.node.prepared.query.consumes:
@@ -403,10 +252,10 @@ class Deriving:
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """The columns that each query of a graph reads and derives, for an output that reads some columns."""
+    """The columns that each query of a graph reads and derives, for outputs that read some columns."""
 
-    merge: Merge
-    """The events of the query that the graph feeds, before the first."""
+    merges: tuple[Merge, ...]
+    """The events of each query that the graph feeds, before the first."""
     nodes: tuple[tuple[PreparedNode, Gatherer, Merge, tuple[str, ...], tuple[str, ...]], ...]
     """Each node with the derived columns, its events, the attributes of its matches, and those that others read."""
     input_columns: tuple[str, ...]
@@ -416,30 +265,46 @@ class Wiring:
     @classmethod
     def of(cls, prepared: Prepared, names: Sequence[str], input: pa.Schema) -> Wiring:
         """`names` are the columns of the merged events that the query reads, `input` the columns of the input."""
-        assert prepared.graph is not None
-        plan = prepared.plan
-        ids = prepared.match_ids
-        own = [name for name in names if name != IDENTITY]
-        merge = Merge.of(prepared.graph.reading, own, may_drop(plan), plan.has_histories, ids is not None)
-        consumers, nodes = [merge], []
-        for node in reversed(prepared.graph.nodes):
+        return cls.of_several([(prepared, names)], input)
+
+    @classmethod
+    def of_several(
+        cls,
+        fed: Sequence[tuple[Prepared, Sequence[str]]],
+        input: pa.Schema,
+        shown: Mapping[str, Sequence[str]] = NOTHING_SHOWN,
+    ) -> Wiring:
+        """The graph that feeds several queries, which identify their matches alike. Equal nodes are one. `shown` has
+        the columns of the events of a node that are shown besides."""
+        of_node: dict[str, PreparedNode] = {}
+        merges: list[Merge] = []
+        for prepared, names in fed:
+            assert prepared.graph is not None
+            of_node.update((node.name, node) for node in prepared.graph.nodes if node.name not in of_node)
+            ids, plan = prepared.match_ids, prepared.plan
+            own = [name for name in names if name != IDENTITY]
+            merges.append(Merge.of(prepared.graph.reading, own, may_drop(plan), plan.has_histories, ids is not None))
+        consumers, nodes = [*merges], []
+        for node in reversed(of_node.values()):
             read_by_others = [n for consumer in consumers for n in _attributes_read(node.name, consumer)]
             wanted = tuple(dict.fromkeys([*read_by_others, *([] if node.identity is None else [EVENT_ID])]))
             outer = wanted
             if node.counting is not None:
                 wanted = node.counting.read
             gatherer = _gatherer(node, wanted)
-            read = columns_read([*node.prepared.attributes, *gatherer.needed()], node.reading.shape.schema)
+            needed = [*node.prepared.attributes, *gatherer.needed(), *shown.get(node.name, ())]
+            read = columns_read(needed, node.reading.shape.schema)
             plan, passes_on = node.prepared.plan, HISTORY in wanted
             if passes_on and plan.core is not None:
                 require_timers(plan.core)
             has_histories = plan.has_histories or (passes_on and bool(node.reading.derived))
-            consumers.append(Merge.of(node.reading, read, may_drop(plan), has_histories, ids is not None))
+            is_identified = node.prepared.match_ids is not None
+            consumers.append(Merge.of(node.reading, read, may_drop(plan), has_histories, is_identified))
             nodes.append((node, gatherer, consumers[-1], wanted, outer))
-        columns = [column.name for consumer in consumers for column in consumer.schema if column.name not in _OWN]
-        events = None if ids is None else ids.events
+        columns = [column.name for consumer in consumers for column in consumer.schema if column.name not in OWN]
+        events = next((prepared.match_ids.events for prepared, _ in fed if prepared.match_ids is not None), None)
         columns += () if events is None else events.columns
-        return cls(merge, tuple(reversed(nodes)), tuple(columns_read(columns, input)), events)
+        return cls(tuple(merges), tuple(reversed(nodes)), tuple(columns_read(columns, input)), events)
 
 
 def _attributes_read(node: str, consumer: Merge) -> Iterator[str]:
@@ -474,11 +339,11 @@ def compiled(prepared: Prepared) -> Kernel:
 
 @dataclass(slots=True)
 class GraphRun:
-    """The queries that feed another one, while they run, each after those that it uses."""
+    """The queries that feed others, while they run, each after those that it uses."""
 
     nodes: list[Deriving]
-    merge: Merge
-    """The events of the query that they feed."""
+    merges: Sequence[Merge]
+    """The events of the queries that they feed."""
     arrived: int = 0
     """The number of events of the input so far."""
     events: EventIds | None = None
@@ -491,11 +356,23 @@ class GraphRun:
         nodes = []
         for node, gatherer, merge, wanted, outer in wiring.nodes:
             run = Evaluating.start(node.prepared, merge.new(), kernel(node.prepared), expected)
-            readings = [wiring.merge.reading, *(other.reading for _, _, other, _, _ in wiring.nodes)]
-            users = [one.query for one in readings if any(derived.node == node.name for derived in one.derived)]
+            consumers = [*wiring.merges, *(other for _, _, other, _, _ in wiring.nodes)]
+            users = [one.reading.query for one in consumers if node.name in one.used]
             exact = any(map(_order_matters, users))
             nodes.append(Deriving(node, gatherer, run, wanted, outer, exact, left=node.prepared.query.limit))
-        return cls(nodes, wiring.merge.new(), events=wiring.events)
+        return cls(nodes, [merge.new() for merge in wiring.merges], events=wiring.events)
+
+    @property
+    def merge(self) -> Merge:
+        """The events of the one query that they feed."""
+        (merge,) = self.merges
+        return merge
+
+    @property
+    def consumers(self) -> Iterator[Merge]:
+        """The events that the queries read, here and after."""
+        yield from (node.merge for node in self.nodes)
+        yield from self.merges
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Adds events of the input."""
@@ -505,23 +382,28 @@ class GraphRun:
         if self.events is not None:
             words, self.last = self.events.words_of_batch(batch, self.last)
             numbered = numbered.append_column(IDENTITY, identity_column(words))
-        for consumer in (*(node.merge for node in self.nodes), self.merge):
+        for consumer in self.consumers:
             consumer.add_input(numbered)
 
     def derive(self, reached: int) -> int:
         """Derives the events that are certain when no event of the input comes that ends before `reached`. Returns the
-        time before which no merged event comes any more."""
+        time before which no merged event of the one query comes any more."""
         for node in self.nodes:
-            events = node.step(self._reached(node.merge, reached))
-            if events:
-                derived = joined_batches(events)
-                for consumer in (*(other.merge for other in self.nodes), self.merge):
-                    consumer.add_derived(node.node.name, derived)
-        return self._reached(self.merge, reached)
+            self.derive_of(node, reached)
+        return self.reached(self.merge, reached)
 
-    def _reached(self, merge: Merge, reached: int) -> int:
-        used = {derived.node for derived in merge.reading.derived}
-        return min([reached, *(node.frontier for node in self.nodes if node.node.name in used)])
+    def derive_of(self, node: Deriving, reached: int) -> None:
+        """Derives the events of a node, after those of the nodes that it uses."""
+        events = node.step(self.reached(node.merge, reached))
+        if events:
+            derived = joined_batches(events)
+            for consumer in self.consumers:
+                consumer.add_derived(node.node.name, derived)
+
+    def reached(self, merge: Merge, reached: int) -> int:
+        """The time before which no event comes any more to a query, where no event of the input ends before
+        `reached`."""
+        return min([reached, *(node.frontier for node in self.nodes if node.node.name in merge.used)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,13 +89,13 @@ def deploy_command(
     if nodes is not None and not plan_only:
         raise InputProblem("--nodes shows a placement and does not run it", expected="--plan-only --nodes N")
     from cepheid.app.file_run import require_distinct  # lazily: help and errors in options do not need pyarrow
-    from cepheid.deploy.deployment import deploy, representatives
+    from cepheid.deploy.deployment import representatives
     from cepheid.deploy.description import explain_deployment
     from cepheid.deploy.folder import linked, read_folder
     from cepheid.deploy.outputs import stopped_text
     from cepheid.deploy.placing import explain_placing, placing
     from cepheid.deploy.run import run
-    from cepheid.deploy.unions import with_unions
+    from cepheid.deploy.unions import deploy_together
     from cepheid.engine.event_types import settled
     from cepheid.engine.shapes import EVENTS
     from cepheid.io.inputs import Input
@@ -146,7 +146,7 @@ def deploy_command(
         as_text = file_format in _TEXTS and output_shape == EVENTS
         source = source if as_text else without_rows(source)
     queries, more = linked(queries, list(source.attributes or ()))
-    deployment = with_unions(deploy(queries, source, options), source, options)
+    deployment = deploy_together(queries, source, options)
     refused |= more | dict(deployment.refused)
     for name, error in sorted(refused.items()):
         report.note(f"refused: {name}\n{error}", "yellow")

@@ -1,0 +1,165 @@
+"""Queries over other queries in one deployment: an equal inner query is evaluated once, and each query finds what it
+finds alone."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from differential import different_rows, rows_of
+from random_compositions import SCHEMA, query_over, random_events, random_script
+
+import cepheid
+from cepheid.deploy.deployment import Deployment, Written
+from cepheid.deploy.folder import linked, read_folder
+from cepheid.deploy.run import run
+from cepheid.deploy.unions import deploy_together
+from cepheid.engine.derivation import Deriving
+from cepheid.engine.prepare import DEFAULT_OPTIONS, RunOptions
+from cepheid.errors import CepheidError, Explosion
+from cepheid.io import frames
+from cepheid.io.inputs import Columns
+from cepheid.limits import Limits
+
+PAIR = "Pair: EVENT SEQ(A a, B b) WHERE [k] WITHIN 10 RETURN a.k AS k, b.v AS v"
+ENDS = {
+    "low": "Q: EVENT SEQ(Pair p, C c) WHERE [k] AND p.v < c.v WITHIN 20",
+    "high": "Q: SELECT * FROM Pair p; C c WHERE FILTER(p.k = c.k), p.v >= c.v, (p, c) OCCURS WITHIN 30",
+    "count": "Q: EVENT SEQ(Pair p, B c) WITHIN 20 RETURN count(*) AS n",
+    "first": "Q: EVENT SEQ(Pair p, C c) WHERE [k] WITHIN 20 LIMIT 2",
+}
+TEXTS = {**{name: f"{PAIR}\n{end}" for name, end in ENDS.items()}, "pair": PAIR}
+NONE = pa.Table.from_pylist([], SCHEMA)
+
+
+def planned(texts: dict[str, str], events: pa.Table = NONE, options: RunOptions = DEFAULT_OPTIONS) -> Deployment:
+    opened = frames.opened(events, Columns("type", "ts"))
+    assert opened is not None
+    return deploy_together({name: Written(name, text) for name, text in texts.items()}, opened.source, options)
+
+
+def found_by(texts: dict[str, str], events: pa.Table) -> dict[str, list[dict[str, object]]]:
+    found: dict[str, list[dict[str, object]]] = {name: [] for name in texts}
+    for table in cepheid.match(texts, events):
+        for name, row in zip(table.column("query").to_pylist(), rows_of(table.drop_columns(["query"])), strict=True):
+            found[name].append(row)
+    return found
+
+
+def test_an_equal_inner_query_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = random_events(random.Random(1), 60)
+    (common,) = planned(TEXTS).common
+    assert len(common.fed) == 4
+    assert [operator.names for operator in common.shown.values()] == [("pair",)]
+    steps: list[str] = []
+    step = Deriving.step
+    monkeypatch.setattr(Deriving, "step", lambda self, reached: [steps.append(self.node.label), step(self, reached)][1])
+    found = found_by(TEXTS, events)
+    assert steps == ["Pair", "Pair"]  # the one batch, and its end
+    for name, text in TEXTS.items():
+        assert found[name]
+        assert different_rows(rows_of(cepheid.match(text, events, evaluator="reference")), found[name]) is None
+
+
+def random_texts(rng: random.Random) -> dict[str, str]:
+    """Some scripts, queries over the same inner ones, and inner ones by themselves."""
+    texts: dict[str, str] = {}
+    for number in range(rng.choice((1, 1, 2))):
+        *inner, out = random_script(rng).split("\n")
+        labels = [line.split(":")[0] for line in inner]
+        ends = [out, *(f"Out: {query_over(rng, labels, rng.random() < 0.5)}" for _ in range(rng.randint(0, 3)))]
+        texts |= {f"s{number}_{at}": "\n".join([*inner, end]) for at, end in enumerate(ends)}
+        at = rng.randrange(2 * len(inner))
+        if at < len(inner):
+            texts[f"s{number}_in"] = "\n".join(inner[: at + 1])
+    return dict(rng.sample([*texts.items()], len(texts)))
+
+
+@pytest.mark.filterwarnings("ignore::cepheid.CepheidWarning")
+@pytest.mark.parametrize("first", [100, pytest.param(5000, marks=pytest.mark.slow)])
+def test_random_queries_over_equal_ones(first: int) -> None:
+    count = 5 if first == 100 else 300
+    shared = 0
+    for seed in range(first, first + count):
+        rng = random.Random(seed)
+        events, wanted, texts = random_events(rng, rng.randint(8, 50)), {}, random_texts(rng)
+        for name, text in texts.items():
+            try:
+                cepheid.match(text, events)
+                wanted[name] = rows_of(cepheid.match(text, events, evaluator="reference"))
+            except CepheidError:
+                continue  # a query that the compiled evaluators refuse
+        texts = {name: texts[name] for name in wanted}
+        if texts:
+            shared += len(planned(texts, events).common)
+            found = found_by(texts, events)
+            for name, rows in wanted.items():
+                assert different_rows(rows, found[name]) is None, (seed, name, texts[name])
+    assert shared > count // 3
+
+
+def test_a_query_of_a_folder_feeds_others(tmp_path: Path) -> None:
+    """It is neither a rule of a family, nor evaluated for each."""
+    pair = "SELECT A.k AS k, B.v AS v FROM (A; B) WHERE FILTER(A.k = B.k), B.v > {}, (A, B) OCCURS WITHIN 10"
+    rules = {f"r{number}": pair.format(number) for number in range(3)}
+    texts = {
+        **rules,
+        "one": "EVENT SEQ(r1 p, C c) WHERE [k] WITHIN 20",
+        "two": "EVENT SEQ(r1 p, one q) WHERE p.k = q.c.k WITHIN 50",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.eql").write_text(text)
+    events = random_events(random.Random(5), 80)
+    opened = frames.opened(events, Columns("type", "ts"))
+    assert opened is not None
+    queries, refused = linked(read_folder(tmp_path)[0], ["A", "B", "C"])
+    assert not refused
+    deployment = deploy_together(queries, opened.source, DEFAULT_OPTIONS)
+    (common,) = deployment.common
+    assert sorted(name for one in common.shown.values() for name in one.names) == ["one", "r1"]
+    assert [operator.names for operator in common.fed] == [("two",)]
+    found = {name: 0 for name in texts}
+    for table in run(deployment, opened.source):
+        for batch in table.batches:
+            for name in batch.column("query").to_pylist():
+                found[name] += 1
+    for name, written in queries.items():
+        assert found[name] == cepheid.match(written.query, events).num_rows, name
+    assert found["two"]
+
+
+def test_an_inner_query_that_explodes_stops_those_that_it_feeds() -> None:
+    rows = [{"type": "A", "ts": n, "k": 1, "v": 1} for n in range(50)] + [{"type": "B", "ts": 50, "k": 1, "v": 1}]
+    rows += [{"type": kind, "ts": 51 + n, "k": 1, "v": 1} for n, kind in enumerate("DC")]
+    events = pa.Table.from_pylist(rows, SCHEMA)
+    many = "Pair: EVENT SEQ(A a, B b) WITHIN 100 RETURN a.k AS k"
+    few = "Late: EVENT SEQ(D a, C b) WITHIN 100 RETURN a.k AS k"
+    texts = {
+        "x": f"{many}\nQ: EVENT SEQ(Pair p, C c) WITHIN 100",
+        "both": f"{many}\n{few}\nQ: EVENT SEQ(Pair p, D x, C c) WITHIN 100",
+        "pair": many,
+        "late": few,
+        "y": f"{few}\nQ: EVENT SEQ(D d, Late l) WITHIN 100",
+        "z": f"{few}\nQ: EVENT SEQ(B d, Late l) WITHIN 100",
+    }
+    options = RunOptions(options={"max_matches": "20"})
+    deployment = planned(texts, events, options)
+    opened = frames.opened(events, Columns("type", "ts"))
+    assert opened is not None and deployment.common
+    stopped: dict[str, str] = {}
+
+    def stop(names: object, problem: Explosion) -> None:
+        stopped.update((str(name), problem.what) for name in names)  # type: ignore[attr-defined]
+
+    tables = run(deployment, opened.source, on_stop=stop, limits=Limits.of(options.options))
+    found = [name for table in tables for batch in table.batches for name in batch.column("query").to_pylist()]
+    assert stopped.keys() == {"x", "both", "pair"}
+    assert all("more than 20 matches" in what for what in stopped.values())
+    assert found.count("late") == 1 and found.count("z") == 1 and "x" not in found
+
+
+def test_explain_shows_who_uses_an_inner_query() -> None:
+    shown = cepheid.explain(TEXTS, NONE)
+    assert "Pair (stacks): evaluated once for low, high, count, first, and its matches are those of pair" in str(shown)
