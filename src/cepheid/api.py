@@ -334,7 +334,7 @@ def explain(
         if planned is None:
             raise InputProblem("the iterator of events is empty, so the columns are unknown", expected="one batch")
         written = [Written(str(name), text, dialect) for name, text in query.items()]
-        return explain_deployment(planned[0], written, format)
+        return explain_deployment(planned[0], written, planned[1].source, format)
     level = level or ("query" if events is None else "plan")
     if level not in LEVELS:
         raise InputProblem(f"unknown level `{shown(level)}`", expected=f"one of {listing(LEVELS)}")

@@ -12,6 +12,7 @@ from differential import different_rows, rows_of
 from random_compositions import SCHEMA, query_over, random_events, random_script
 
 import cepheid
+from cepheid import datasets
 from cepheid.deploy.deployment import Deployment, Written
 from cepheid.deploy.folder import linked, read_folder
 from cepheid.deploy.run import run
@@ -55,7 +56,12 @@ def test_an_equal_inner_query_runs_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert [operator.names for operator in common.shown.values()] == [("pair",)]
     steps: list[str] = []
     step = Deriving.step
-    monkeypatch.setattr(Deriving, "step", lambda self, reached: [steps.append(self.node.label), step(self, reached)][1])
+
+    def counted(node: Deriving, reached: int) -> list[pa.RecordBatch]:
+        steps.append(node.node.label)
+        return step(node, reached)
+
+    monkeypatch.setattr(Deriving, "step", counted)
     found = found_by(TEXTS, events)
     assert steps == ["Pair", "Pair"]  # the one batch, and its end
     for name, text in TEXTS.items():
@@ -163,3 +169,15 @@ def test_an_inner_query_that_explodes_stops_those_that_it_feeds() -> None:
 def test_explain_shows_who_uses_an_inner_query() -> None:
     shown = cepheid.explain(TEXTS, NONE)
     assert "Pair (stacks): evaluated once for low, high, count, first, and its matches are those of pair" in str(shown)
+
+
+def test_explain_says_what_is_expensive() -> None:
+    table = datasets.synthetic(4_000, 4, (20,), seed=1)
+    any_match = "PATTERN SEQ(E1 a, E2+ b[], E3 c) WHERE skip_till_any_match(a, b[], c) {[attr1]} WITHIN 2000"
+    texts = {
+        "cheap": "EVENT SEQ(E1 a, E2 b, E3 c) WHERE [attr1] AND a.ts + 1 < b.ts WITHIN 40",
+        "dear": f"{any_match} RETURN count(*)",
+    }
+    text = str(cepheid.explain(texts, table))
+    assert text.index("dear (any_runs): ") < text.index("cheap (stacks): "), text
+    assert "expected of what runs alone" not in str(cepheid.explain(texts, table.slice(0, 1_000)))

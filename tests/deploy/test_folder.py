@@ -142,9 +142,9 @@ def test_the_plan_shows_what_is_shared(folder: Path) -> None:
     text = result.stdout
     assert "deployment: 5 queries, 4 operators, one pass" in text
     assert "1; 2: 2 rules, one operator" in text
-    assert "amount: 5 constants, one search" in text
+    assert "amount: 3 constants, one search" in text
     assert "evaluated alone, it compares events with each other, apart from their key and window; only families" in text
-    assert "evaluated alone, it uses other queries: twice" in text
+    assert "pair (stacks): evaluated once for twice, and its matches are those of pair" in text
     table = datasets.cards(100)
     queries = {"one": RULE.format(1), "two": RULE.format(2)}
     picture = cepheid.explain(queries, table, format="svg")
@@ -163,6 +163,7 @@ def test_files_that_were_refused_at_the_start_are_not_reported_again() -> None:
     running: Any = SimpleNamespace(queries={}, stream=SimpleNamespace(checkpoint=SimpleNamespace(own=own)), changes=[])
     running.planned = running.changes.append
     running.change = running.changes.append
+    running.is_repeating = False
     found = {"broken": broken}
     following = Following(lambda: (dict(found), {}), refused={"broken": broken.text})
     following(running)
@@ -170,3 +171,11 @@ def test_files_that_were_refused_at_the_start_are_not_reported_again() -> None:
     found["other"] = other
     following(running)
     assert [[*change.add] for change in running.changes] == [["other"], ["other"]]
+    running.is_repeating = True  # a change would interrupt a batch once more
+    del found["other"]
+    following(running)
+    assert len(running.changes) == 2
+    running.is_repeating = False
+    running.queries = {"other": other.text}
+    following(running)
+    assert running.changes[-1].remove == ("other",)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from stream_harness import CLOSURE, COLUMNS, NEGATION, Places, driver, events, expected, wait_until, write
 from typer.testing import CliRunner
 
@@ -16,6 +17,7 @@ from cepheid.deploy.changes import Change
 from cepheid.deploy.deployment import Written
 from cepheid.errors import CepheidError
 from cepheid.spark.hadoop import open_directory
+from cepheid.spark.stream import _INTERRUPTED, _Deliver
 from cepheid.streaming import slots
 from cepheid.streaming.checkpoint import REQUESTS, Checkpoint
 from cepheid.streaming.requests import Requests
@@ -141,6 +143,61 @@ def test_queries_move_when_the_rates_drift(
     assert moved == {0, 1}
     for name, text in WITHOUT_KEY.items():
         assert places.matches(name) == expected(text, ROWS), name
+
+
+class Gate:
+    """Holds the deliveries of a batch back until it opens. A delivery that was interrupted gives up."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
+        self.is_open, self.calls = False, 0
+        deliver = _Deliver.__call__
+
+        def held(delivery: _Deliver, frame: DataFrame, batch_id: int) -> None:
+            self.calls += batch_id == batch
+            while batch_id == batch and not self.is_open:
+                time.sleep(0.02)
+                if delivery.is_stopping:
+                    raise InterruptedError(_INTERRUPTED)
+            deliver(delivery, frame, batch_id)
+
+        monkeypatch.setattr(_Deliver, "__call__", held)
+
+
+def test_changes_do_not_keep_a_batch_from_ending(
+    spark: SparkSession, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that takes longer than the time between two looks for requests is interrupted once."""
+    running = start(spark, places, WITHOUT_KEY)
+    requests = Requests(Checkpoint(open_directory(str(places.checkpoint), spark), "c").own.inside(REQUESTS))
+    feed(places, running, 0)
+    gate = Gate(monkeypatch, 1)
+    write(places.source, "part-1.parquet", ROWS[100:200])
+    wait_until(lambda: gate.calls == 1)
+    running.add({"late": PAIR.format(0.6)})
+    wait_until(lambda: gate.calls == 2)
+    repeated = running.query.runId
+    assert running.is_repeating
+    # The batch began before `late` came, so that queries cannot move before it has ended.
+    assert not running.move(dict.fromkeys(("near", "quiet"), 0))
+    asked = [requests.send(Change(move=dict.fromkeys(("near", "quiet"), 0)))]
+    asked.append(requests.send(Change(add={"later": Written("later", PAIR.format(0.1))})))
+    assert not running.wait(3)
+    assert running.query.runId == repeated and gate.calls == 2
+    assert all(requests.answered(name) is None for name in asked)
+    gate.is_open = True
+    running.process_all()
+    assert not running.is_repeating
+    assert not running.wait(3)
+    answers = [requests.answered(name) for name in asked]
+    assert [answer and answer.refused for answer in answers] == [None, None] and None not in answers
+    for part in (2, 3, 4):
+        feed(places, running, part)
+    running.stop()
+    running.end_time()
+    for name, text in WITHOUT_KEY.items():
+        assert places.matches(name) == expected(text, ROWS), name
+    assert places.matches("late") == expected(PAIR.format(0.6), ROWS[200:])
+    assert places.matches("later") == expected(PAIR.format(0.1), ROWS[200:])
 
 
 def test_other_queries_than_those_of_the_checkpoint_are_refused(spark: SparkSession, places: Places) -> None:

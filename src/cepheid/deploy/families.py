@@ -28,7 +28,7 @@ from cepheid.physical import Kind, Lowered, kind_of
 
 LONGEST = 8
 """The most events of a family."""
-BY_STRATEGY = "its events are chosen by a strategy, so that it costs as much as it does alone"
+BY_STRATEGY = "its events are chosen by a strategy, and runs of different queries share beginnings in families only"
 """Why a query of SASE+ is in no union."""
 VERSION = "\0version"
 """The attribute of an event that counts the changes of a deployment before it arrived."""

@@ -281,6 +281,8 @@ class RunningStream:
     """Held while the queries change."""
     at_end: dict[str, int] | None = None
     """The matches of each query that were written at the end of the input."""
+    interrupted: int | None = None
+    """The batch that the last change interrupted, if there was one."""
     watch: Watch | None = None
     """Looks for new files in the directories of the stream."""
 
@@ -355,29 +357,35 @@ class RunningStream:
         nothing changes. Returns whether it is made (see `move`)."""
         with self.lock:
             before, plan = self.stream.plan, self.planned(change)
+            checkpoint = self.stream.checkpoint
+            if change.move and checkpoint.first_uncommitted < self.stream.first_batch:
+                return False  # without interrupting the batch that has to end first
             was_active = self.query.isActive
             self._stop_query()
             with self._failures():
                 if self.query.exception() is not None:
                     self.query.awaitTermination()
-            checkpoint = self.stream.checkpoint
-            first_batch = checkpoint.next_batch
+            first_batch, uncommitted = checkpoint.next_batch, checkpoint.first_uncommitted
+            self.interrupted = uncommitted if uncommitted < first_batch else None
             if change.move:
                 # A batch that has begun is repeated with the queries in their new places: it gives the same matches.
-                first_batch = checkpoint.first_uncommitted
-            is_made = first_batch >= self.stream.first_batch
-            if is_made:
-                if change.move:
-                    checkpoint.write_moved(plan, moved_between(before, plan, checkpoint, self.stream.session))
-                checkpoint.record_version(plan, first_batch)
-                self.delivery.totals.loads = Loads()
-                needed = [one.lineage.version for one in checkpoint.versions()]
-                kept = [(n, of) for n, of in self.stream.versions if of.version in needed and n < first_batch]
-                self.stream = self.delivery.stream = self.stream.with_versions([*kept, (first_batch, plan)])
+                first_batch = uncommitted
+                checkpoint.write_moved(plan, moved_between(before, plan, checkpoint, self.stream.session))
+            checkpoint.record_version(plan, first_batch)
+            self.delivery.totals.loads = Loads()
+            needed = [one.lineage.version for one in checkpoint.versions()]
+            kept = [(n, of) for n, of in self.stream.versions if of.version in needed and n < first_batch]
+            self.stream = self.delivery.stream = self.stream.with_versions([*kept, (first_batch, plan)])
             self.delivery.is_stopping = False
             if was_active:
                 self.query = self.stream.query(self.trigger, self.delivery)
-            return is_made
+            return True
+
+    @property
+    def is_repeating(self) -> bool:
+        """Whether a change has interrupted a batch that is not complete yet. Changes that others ask for wait until it
+        is: they could otherwise interrupt it again and again, and it would never end."""
+        return self.interrupted is not None and self.stream.checkpoint.first_uncommitted <= self.interrupted
 
     def _follow_rates(self) -> None:
         """Moves queries if the measured loads of the slots have drifted apart."""
@@ -400,6 +408,8 @@ class RunningStream:
     def _take_requests(self) -> None:
         """Makes the changes that other processes have asked for, and removes queries that buckets have stopped."""
         known = self.queries
+        if self.is_repeating:
+            return
         for name in [name for name in self.delivery.totals.stopped if name in known]:
             with suppress(CepheidError):  # another query uses it, or there is no other
                 self.remove(name)

@@ -155,7 +155,7 @@ def deploy_command(
         typer.echo(explain_placing(placed, queries.values(), format), nl=False)
         return
     if plan_only:
-        typer.echo(explain_deployment(deployment, queries.values(), format), nl=False)
+        typer.echo(explain_deployment(deployment, queries.values(), source, format), nl=False)
         return
     stopped: list[str] = []
 

@@ -40,6 +40,8 @@ class Following:
     """The files that were refused and reported at the start, with their texts: "" for those that cannot be read."""
 
     def __call__(self, running: RunningStream) -> None:
+        if running.is_repeating:
+            return
         own = running.stream.checkpoint.own
         reported = self.refused if self.seen is None else {}
         if self.seen is None:
