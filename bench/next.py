@@ -42,7 +42,7 @@ _COMPOSITES = Column("composite events", lambda sample: f"{sample.outcome.counte
 
 
 def figure_9(quick: bool) -> Report:
-    n, count, sizes = (400, 2, (2,)) if quick else (100_000, 6, (1, 3, 5))
+    n, count, sizes = (400, 2, (2,)) if quick else (100_000, 4, (1, 3, 5))  # each query takes seconds to compile
     table, samples = events(n), []
     for kind in KINDS:
         for size in sizes:
@@ -72,7 +72,7 @@ def figure_9(quick: bool) -> Report:
 
 
 def figure_10(quick: bool) -> Report:
-    n, counts = (400, (1, 2)) if quick else (100_000, (5, 10, 20))
+    n, counts = (400, (1, 2)) if quick else (100_000, (3, 6, 12))
     table, samples = events(n), []
     for kind in KINDS:
         for count in counts:
@@ -97,7 +97,7 @@ def figure_10(quick: bool) -> Report:
 
 def next_cost(quick: bool) -> Report:
     """Queries of 5 operators: estimated and measured, as issued and rewritten."""
-    n, count = (400, 2) if quick else (200_000, 25)
+    n, count = (400, 2) if quick else (200_000, 16)
     table, estimates = events(n), dict[tuple[object, str], float]()
     variants: list[Variant] = []
     for number, tree in enumerate(queries("next", 5, count, seed=7), 1):
