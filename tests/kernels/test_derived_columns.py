@@ -175,3 +175,39 @@ def test_lists_have_one_key_if_they_are_equal() -> None:
         for other in lists:
             assert (value_key(one) == value_key(other)) == compare("=", one, other), (one, other)
     assert value_key([float("nan")]) == value_key([None])
+
+
+NAN = float("nan")
+LISTS = {
+    "integers": pa.array([[1], [2], None, [], [1], [1, 2], [None], [2], [1]]),
+    "floats": pa.array([[0.0], [-0.0], [NAN], [None], [1.5], [1.5], [], None, [NAN]]),
+    "strings": pa.array([["a"], ["a", None], None, ["a", None], ["ab"], ["a"], [], [""], [""]]),
+    "decimals": pa.array([[Decimal("1.50")]] * 4 + [[Decimal(2)]] * 4 + [[]], pa.list_(pa.decimal128(38, 2))),
+    "nothing": pa.array([[], [], None, [None], [None], [], [None, None], [], []], pa.list_(pa.null())),
+    "nested": pa.array([[[1]], [[1]], [[2]], None, [], [[]], [[1], None], [[2]], [[1]]]),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("start", [0, 3])
+def test_keys_that_are_lists(name: str, start: int) -> None:
+    """Also in a part of a column, which begins in the middle of its items."""
+    lists = LISTS[name].slice(start)
+    count = len(lists)
+    table = pa.table({"type": ["A", "B", "A"] * 3, "ts": range(9)}).slice(0, count).append_column("l", lists)
+    for query in ("EVENT SEQ(ANY(A, B) x, ANY(A, B) y) WHERE [l]", "PATTERN A x; B y WHERE x.l = y.l WITHIN 9"):
+        found, expected = (
+            cepheid.match(query + " RETURN x.ts AS a, y.ts AS b", table, evaluator=e).to_pylist()
+            for e in (None, "reference")
+        )
+        assert sorted(map(str, found)) == sorted(map(str, expected))
+
+
+def test_equal_lists_are_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[Any] = []
+    monkeypatch.setattr("cepheid.codegen.encoder.value_key", lambda value: encoded.append(value) or value_key(value))
+    rows = 1_000
+    lists = pa.array([[n % 5, None] for n in range(rows)])
+    table = pa.table({"type": ["A", "B"] * (rows // 2), "ts": range(rows), "l": lists})
+    assert cepheid.match("EVENT SEQ(A x, B y) WHERE [l] WITHIN 20", table).num_rows
+    assert len(encoded) <= 5

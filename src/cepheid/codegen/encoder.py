@@ -19,12 +19,13 @@ from cepheid.codegen.typed_columns import NULL, Strings, floats, to_python
 from cepheid.codegen.typed_columns import from_arrow as typed
 from cepheid.errors import InputProblem
 from cepheid.events import HISTORY
+from cepheid.expr import Attr
 from cepheid.physical import Kind, Plan, kind_of
 from cepheid.runtime.arrays import NULL_CODE
 from cepheid.runtime.jit import WORTH_COMPILING, entry, machine_code
 from cepheid.runtime.kernel import Array, Batch, Codes
 from cepheid.runtime.texts import string_table
-from cepheid.types import UNKNOWN, Family
+from cepheid.types import BINARY, UNKNOWN, Family
 from cepheid.values import without_zeros
 
 
@@ -167,7 +168,7 @@ class Encoder:
             return self._derived(table, name)
         column, kind, rows = attribute(table, name), self.plan.columns[name], table.num_rows
         if column is not None and self.plan.types.get(name, UNKNOWN).family is Family.LIST:
-            return self.dictionary.encode_all([None if v is None else value_key(v) for v in column.to_pylist()])
+            return self._lists(column)
         if kind is Kind.CODE:
             return np.full(rows, NULL_CODE) if column is None else self.dictionary.encode(column)
         known = NULL if column is None else typed(column)
@@ -176,7 +177,16 @@ class Encoder:
             known = floats(np.zeros(rows), np.asarray(column.is_valid()))
         return number_array(known, self.plan.types.get(name, known.type), rows)
 
+    def _lists(self, column: pa.Array) -> Array:
+        different, numbers = _distinct_lists(column)
+        keys = [None if v is None else value_key(v) for v in column.take(pa.array(different)).to_pylist()]
+        return self.dictionary.encode_all(keys)[numbers]
+
     def _derived(self, table: pa.RecordBatch, name: str) -> Array:
+        expr = self.plan.derived[name]
+        array = attribute(table, expr.name) if isinstance(expr, Attr) else None
+        if array is not None and pa.types.is_list(array.type) and self.plan.types[name] == BINARY:
+            return self._lists(array)
         column, type_, rows = derived_column(self.plan, table, name), self.plan.types[name], table.num_rows
         if kind_of(type_) is not Kind.CODE:
             return number_array(column, type_, rows)
@@ -245,6 +255,30 @@ def _from_json(value: Any) -> Any:
             return Decimal(text)
         case _:
             return value
+
+
+def _distinct_lists(column: pa.Array) -> tuple[Array, Array]:
+    """The first row of each different list, and for each row the number of its list. Lists of equal values may count as
+    different (0.0 and -0.0)."""
+    kind = column.type
+    is_plain = pa.types.is_list(kind) and not pa.types.is_nested(kind.value_type)
+    if not is_plain or not len(column):
+        return np.arange(len(column)), np.arange(len(column))
+    items = column.flatten()  # without those of lists that are null
+    codes = np.full(len(items), -1, np.int64)
+    if not pa.types.is_null(items.type):
+        encoded = items if isinstance(items, pa.DictionaryArray) else items.dictionary_encode()
+        codes = np.asarray(encoded.indices.fill_null(-1), np.int64)
+    lengths = np.asarray(pc.fill_null(column.value_lengths(), 0), np.int64)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]) * codes.itemsize
+    texts = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(column), [None, pa.py_buffer(offsets), pa.py_buffer(codes)]
+    )
+    numbers = np.asarray(texts.dictionary_encode().indices, np.int64)
+    if column.null_count:  # null has no items, as an empty list
+        numbers = np.where(np.asarray(column.is_valid()), numbers + 1, 0)
+    _, first, numbers = np.unique(numbers, return_index=True, return_inverse=True)
+    return first, numbers
 
 
 def value_key(value: Any) -> bytes:

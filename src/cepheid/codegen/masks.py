@@ -105,9 +105,9 @@ class EventAttributes:
                 return False
 
     def _has_nulls(self, attr: Attr) -> bool:
-        """Whether a value of a type that has the attribute is null. Integers need no conversion to show it."""
+        """Whether a value of a type that has the attribute is null. Integers and lists show it without a conversion."""
         array = attribute(self.table, attr.name)
-        if array is not None and pa.types.is_integer(array.type):
+        if array is not None and (pa.types.is_integer(array.type) or pa.types.is_list(array.type)):
             return bool(array.null_count)
         return self.read(attr).valid is not None
 
