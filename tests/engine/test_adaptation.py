@@ -276,6 +276,13 @@ def test_observed_statistics_are_those_of_the_stream() -> None:
     assert stats.selectivities[ORACLE_GOOGLE] == 1.0, "those that pass are all cheaper than Oracle"
 
 
+@pytest.mark.parametrize("condition", ["x.v = y.v OR length('a') > 2", "NOT (length('a') > 2 AND x.v = y.v)"])
+def test_conditions_may_compare_constants_beside_attributes(condition: str) -> None:
+    events = pa.table({"type": ["A", "B"] * 50, "ts": range(100), "v": [n % 7 for n in range(100)]})
+    query = f"EVENT SEQ(A x, B y) WHERE ({condition}) WITHIN 9"
+    assert cepheid.match(query, events, adaptive=True) == cepheid.match(query, events)
+
+
 def test_rates_count_the_time_of_the_batch_alone() -> None:
     table = stocks(3_000)
     stream = stream_of(table.to_pylist())

@@ -180,7 +180,7 @@ class Encoder:
     def _lists(self, column: pa.Array) -> Array:
         different, numbers = _distinct_lists(column)
         keys = [None if v is None else value_key(v) for v in column.take(pa.array(different)).to_pylist()]
-        return self.dictionary.encode_all(keys)[numbers]
+        return np.asarray(self.dictionary.encode_all(keys)[numbers])
 
     def _derived(self, table: pa.RecordBatch, name: str) -> Array:
         expr = self.plan.derived[name]

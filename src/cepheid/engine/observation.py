@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 import pyarrow as pa
@@ -203,11 +203,12 @@ _OPERATIONS = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, 
 
 
 def _truth(predicate: Expr, read: Callable[[Attr], Array]) -> Array:
+    """One truth value for each combination, or a single one for a comparison of constants."""
     match predicate:
         case ex.And():
-            return np.asarray(np.logical_and.reduce([_truth(item, read) for item in predicate.items]))
+            return reduce(np.logical_and, [_truth(item, read) for item in predicate.items])
         case ex.Or():
-            return np.asarray(np.logical_or.reduce([_truth(item, read) for item in predicate.items]))
+            return reduce(np.logical_or, [_truth(item, read) for item in predicate.items])
         case ex.Not():
             return ~_truth(predicate.item, read)
         case ex.Compare():
