@@ -21,6 +21,10 @@ class _Outstanding:
     complete: int = BEGINNING
     hole_since: float | None = None
     """Since when an answer is missing before a later one."""
+    hole: int = BEGINNING
+    """The first point that is missing before a later one."""
+    hole_attempts: int = 0
+    """How often that point was asked for again."""
 
 
 @dataclass(slots=True)
@@ -74,6 +78,11 @@ class Courier:
                 one.hole_since = now if one.hole_since is None else one.hole_since
                 if now - one.hole_since >= self.timeout:
                     pulls = [replace(one.request, begin=begin, end=end, follow=False) for begin, end in hole.intervals]
+                    if hole.first != one.hole:
+                        one.hole, one.hole_attempts = hole.first, 0
+                    if one.hole_attempts >= self.limit:  # the source is alive, but not for this part
+                        failed.append(pulls.pop(0))
+                    one.hole_attempts += 1
                     again += pulls
                     one.hole_since = now
             else:
