@@ -21,17 +21,15 @@ from random_cases import case
 
 import cepheid
 from cepheid.acquire.intervals import IntervalSet
-from cepheid.acquire.nearby import Nearby
+from cepheid.acquire.nearby import Windows, around
 from cepheid.engine.prepare import Prepared, prepare
 from cepheid.errors import CepheidError, InputProblem, NotAvailable
 from cepheid.io import frames
 from cepheid.io.inputs import Columns
 from cepheid.io.source import TableSource
 from cepheid.lang import parse
-from cepheid.spark.acquiring import Steps, candidates, why_not
+from cepheid.spark.acquiring import candidates, why_not
 from cepheid.spark.description import notes
-from cepheid.spark.file_steps import FileSteps, Step, why_one_step
-from cepheid.spark.reading import ReadCounts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,7 +101,17 @@ def test_few_rows_are_moved(spark: SparkSession, tmp_path: Path) -> None:
     assert moved["steps"].decoded <= 20
 
 
-def test_a_step_between_narrows_the_rest(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "query",
+    [
+        "EVENT SEQ(R r, M m, O o) WHERE [id] WITHIN 40",
+        "SELECT * FROM ((R r; M m); O o) WHERE FILTER(r.id = m.id), FILTER(m.id = o.id), (r, o) OCCURS WITHIN 40",
+    ],
+    ids=["sase", "eql"],
+)
+def test_a_step_between_narrows_the_rest(
+    query: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`m` is rare near `r`: the rows around few partial matches are left."""
     from cepheid.api import _spark_batch
     from cepheid.engine.prepare import RunOptions
@@ -120,11 +128,10 @@ def test_a_step_between_narrows_the_rest(spark: SparkSession, tmp_path: Path, mo
     )
     path = str(tmp_path / "events.parquet")
     pq.write_table(data, path, row_group_size=500)
-    query = "EVENT SEQ(R r, M m, O o) WHERE [id] WITHIN 40"
     options = RunOptions(options={"acquire": "steps"})
     batch = _spark_batch(query, parse(query), path, Columns(), options, spark).acquired()
     assert batch.steps is not None and [step.var for step in batch.steps.taken][:2] == ["m", "r"]
-    assert [step.partial for step in batch.steps.taken][:2] == [5, 5]
+    assert [step.left for step in batch.steps.taken][:2] == [5, 5]
     counts = batch.counted()
     assert counts is not None and counts.decoded <= 10 and counts.moved < 5 * 20
     assert rows(batch.matches().toArrow()) == rows(cepheid.match(query, data))
@@ -222,28 +229,20 @@ def test_rows_far_from_an_event_of_every_match_do_not_matter(part: int) -> None:
 
 
 def _near_candidates(prepared: Prepared, source: TableSource) -> Iterator[tuple[str, np.ndarray]]:
-    """For each event that every match binds, the rows within a window of such an event."""
+    """For each event that every match binds, and for all of them, the rows within a window of such events."""
     if why_not(prepared, SimpleNamespace(local=None)) is not None:  # type: ignore[arg-type]
         return
     length = math.ceil(prepared.plan.window or 0)
     starts = source.times if source.starts is None else source.starts
     kinds = source.types.cast(pa.string()).to_pylist()
+    single = {}
     for var in candidates(prepared):
         own = np.array([kind in prepared.query.roles[var].event_class.types for kind in kinds], bool)
-        within = IntervalSet.of_arrays(starts[own] - length, source.times[own] + length)
+        single[var] = Windows(starts[own], source.times[own])
+    for names in [*([var] for var in single), *([list(single)] if len(single) > 1 else [])]:
+        within = IntervalSet.of_arrays(*around([single[var] for var in names], length)[:2])
         kept = np.flatnonzero(within.holds(source.times))
-        yield var, np.sort(kept if source.order is None else source.order[kept])
-
-
-@pytest.mark.filterwarnings("ignore::cepheid.errors.CepheidWarning")
-def test_eql_says_why_it_has_one_step_before_the_rest() -> None:
-    nothing, read = np.empty(0, np.int64), ReadCounts(1, 1, 1, 1)
-    near = Nearby.of(nothing, nothing)
-    for language, says in (("eql", True), ("zstream", False)):
-        why = why_one_step(parse(QUERIES[language]).pattern)
-        files = FileSteps((), near, None, (), read, read, 1.0, why)
-        found = Steps((Step("r", None, 1, 1),), near, None, files).notes()
-        assert any("one step before the rest: the next event" in note for note in found) == says
+        yield ", ".join(names), np.sort(kept if source.order is None else source.order[kept])
 
 
 def test_rows_far_from_an_event_do_not_matter_to_the_unique_successor() -> None:

@@ -10,7 +10,9 @@ key, only those of a key in its own intervals.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -120,6 +122,55 @@ class Nearby:
         place = np.asarray(numbers.fill_null(0), np.int64) * self.stride + times[at] - self.origin
         held[at] = known & self.keyed.holds(place)
         return held
+
+
+class Windows(NamedTuple):
+    """Intervals of time, each with its key where all events of a match share one."""
+
+    begins: Numbers
+    ends: Numbers
+    keys: pa.Array | None = None
+
+
+def around(events: Sequence[Windows], length: int) -> Windows:
+    """The time in which a match can lie that lasts at most `length` and has one of each kind of events: from a `length`
+    before the last of them to a `length` after the first. With keys, those events have the same.
+
+    >>> rare, rarer = (Windows(times, times) for times in (np.array([10, 90]), np.array([13, 50])))
+    >>> around([rare, rarer], 5)[:2]
+    (array([8]), array([15]))
+    """
+    keys = [own.keys for own in events if own.keys is not None]
+    if len(keys) < len(events) or not all(is_key(own.type) for own in keys):
+        return Windows(*_common([(own.begins - length, own.ends) for own in events], length))
+    distinct = pa.concat_arrays(keys).drop_null().unique()
+    origin = min((int(own.begins.min()) for own in events if len(own.begins)), default=0) - length
+    last = max((int(own.ends.max()) for own in events if len(own.ends)), default=0)
+    stride = last - origin + 2
+    if stride * (len(distinct) + 1) >= END:
+        return around([own._replace(keys=None) for own in events], length)
+    shifted = []
+    for own, of in zip(events, keys, strict=True):
+        numbers = pc.index_in(of, distinct)
+        known = np.asarray(numbers.is_valid())
+        base = np.asarray(numbers.drop_null(), np.int64) * stride - origin
+        shifted.append((own.begins[known] - length + base, own.ends[known] + base))
+    begins, ends = _common(shifted, 0)
+    numbers = begins // stride
+    base = numbers * stride - origin
+    return Windows(begins - base, ends - base + length, distinct.take(pa.array(numbers)))
+
+
+def _common(sets: Sequence[tuple[Numbers, Numbers]], length: int) -> tuple[Numbers, Numbers]:
+    """The points that are in an interval of each set, and a `length` after them."""
+    bounds = [np.array(IntervalSet.of_arrays(*of).intervals, np.int64).reshape(-1, 2) for of in sets]
+    points = np.concatenate([*(own[:, 0] for own in bounds), *(own[:, 1] + 1 for own in bounds)])
+    steps = np.repeat(np.array([1, -1]), len(points) // 2)
+    at, index = np.unique(points, return_inverse=True)
+    changes = np.zeros(len(at), np.int64)
+    np.add.at(changes, index, steps)
+    inside = np.flatnonzero(np.cumsum(changes) == len(sets))
+    return at[inside], at[inside + 1] - 1 + length
 
 
 def is_key(kind: pa.DataType) -> bool:

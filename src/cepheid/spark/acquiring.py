@@ -76,13 +76,12 @@ class Steps:
         for step in others:
             found.append(
                 f"  then {step.events:,} events of `{step.var}` near them (about {step.expected:,.0f} expected), "
-                f"{step.partial:,} partial matches{_read_note(step.read)}"
+                f"{step.left:,} {'partial matches' if step.are_matches else 'intervals with all of these'}"
+                f"{_read_note(step.read)}"
             )
         keys = "" if self.within.keyed is None else f" of {len(self.within.keys or ()):,} keys"
         found.append(f"  then the rows in the {self.within.count:,} intervals around them{keys}")
         if self.files is not None:
-            if self.files.why_one is not None:
-                found.append(f"  one step before the rest: {self.files.why_one}")
             left, of = self.files.expected, self.files.of
             found.append(f"  {read_text('expected', left)}")
             found.append(f"  {read_text('one scan', of)}, {self.files.gain:.1f} times the cost")

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from cepheid.acquire.intervals import Numbers
-from cepheid.acquire.nearby import Nearby, is_key
+from cepheid.acquire.nearby import Nearby, Windows, around, is_key
 from cepheid.acquire.scan_cost import COLLECTED, JOB, VALUE, WORTHWHILE, TableShape
 from cepheid.acquire.tree import Part as QueryPart
 from cepheid.acquire.tree import partial_query
@@ -27,7 +26,7 @@ from cepheid.io.rows import TYPE
 from cepheid.io.shares import Footers, StoredFiles
 from cepheid.io.source import columns_read
 from cepheid.optimize.distribution import Distribution, Keyed
-from cepheid.pattern import Conj, Disj, EventClass, Pattern, Seq, Strategy, partition_attributes
+from cepheid.pattern import Conj, EventClass, Seq, Strategy, partition_attributes
 from cepheid.physical import attributes_in
 from cepheid.spark.reading import ReadCounts, ReadTask
 from cepheid.spark.worker import KIND
@@ -39,20 +38,25 @@ _UNSEEN = 0.5
 MOST_EVENTS = 2_000_000
 """The driver collects at most so many events."""
 
+NOWHERE = Windows(np.empty(0, np.int64), np.empty(0, np.int64))
+
 Collect = Callable[[ReadTask], tuple[pa.Table | None, ReadCounts]]
 """Reads in a job of Spark."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step that was taken: the events of a variable that were read, and the partial matches that they leave."""
+    """A step that was taken: the events of a variable that were read, and what they leave."""
 
     var: str
     expected: float | None
     """How many events were expected; None without statistics."""
     events: int
-    partial: int
+    left: int
+    """The partial matches, or the intervals in which all events lie that were read."""
     read: ReadCounts | None = None
+    are_matches: bool = True
+    """Whether partial matches are left, not intervals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +73,6 @@ class FileSteps:
     """What one scan reads."""
     gain: float
     """How many times as much one scan is expected to cost."""
-    why_one: str | None = None
-    """Why there are no further steps, whatever they would save."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +144,9 @@ class Stepping:
         if events is not None and events.num_rows > MOST_EVENTS:
             return f"`{first}` has {events.num_rows:,} events, more than the driver collects"
         known = {first: events}
-        begins, ends, keys = self._around(events)
-        within = Nearby.of(begins, ends, keys)
-        taken = [Step(first, counts[first], 0 if events is None else events.num_rows, len(begins), read)]
+        starts, ends, keys = self._times(events)
+        within = Nearby.of(starts - self.window, ends + self.window, keys)
+        taken = [Step(first, counts[first], len(ends), len(ends), read)]
         while True:
             left, expected, cost = self._left(parts, shape, within)
             following = self._next(shape, counts, known, expected, cost, within)
@@ -152,17 +154,18 @@ class Stepping:
                 break
             events, read = self._collected(following, left, within)
             known[following] = events
-            begins, ends, keys = self._partial(known)
-            within = Nearby.of(begins, ends, keys)
+            has_matches = all(var in self._single for var in known)
+            windows = self._partial(known) if has_matches else self._together(known)
+            within = Nearby.of(*windows)
             near = counts[following] * min(expected.moved / max(shape.rows * shape.passing, 1), 1.0)
-            taken.append(Step(following, near, 0 if events is None else events.num_rows, len(begins), read))
+            count = 0 if events is None else events.num_rows
+            taken.append(Step(following, near, count, len(windows.begins), read, has_matches))
         if not self.forced and cost > WORTHWHILE * shape.scan:
             covered = expected.moved / max(shape.rows * shape.passing, 1)
             return f"the rows around the {taken[0].events:,} events of `{first}` are {covered:.0%} of all"
         whole = ReadCounts(shape.groups, shape.groups, shape.rows, int(shape.rows * shape.passing))
         gain = shape.scan / max(cost + shape.survey(taken[0].events), 1.0)
-        why_one = why_one_step(self.prepared.written.pattern)
-        return FileSteps(tuple(taken), within, self.key, tuple(left), expected, whole, gain, why_one)
+        return FileSteps(tuple(taken), within, self.key, tuple(left), expected, whole, gain)
 
     def _left(
         self, parts: Sequence[ColumnPart], shape: TableShape, within: Nearby
@@ -190,7 +193,7 @@ class Stepping:
         """The next variable whose events are worth a step of their own: they are missing near many partial matches."""
         if not expected.groups or any(table is None for table in known.values()):
             return None
-        others = [var for var in self._single if var in counts and var not in known]
+        others = [var for var in counts if var not in known]
         if not others:
             return None
         following = min(others, key=lambda var: counts[var])
@@ -221,23 +224,26 @@ class Stepping:
 
     # --- partial matches ----------------------------------------------------------------------------------------------
 
-    def _around(self, events: pa.Table | None) -> tuple[Numbers, Numbers, pa.Array | None]:
-        """The window around each event, and its key."""
+    def _times(self, events: pa.Table | None) -> Windows:
+        """The starts, the ends and the keys of events."""
         if events is None:
-            nothing = np.empty(0, np.int64)
-            return nothing, nothing, None
+            return NOWHERE
         batch, columns = events.combine_chunks().to_batches()[0], self.read.columns
         times = ticks_of(batch.column(columns.time), columns.time)
         starts = starts_of(batch, columns, times)
         keys = None if self.key is None else batch.column(self.key)
-        return (times if starts is None else starts) - self.window, times + self.window, keys
+        return Windows(times if starts is None else starts, times, keys)
 
-    def _partial(self, known: Mapping[str, pa.Table | None]) -> tuple[Numbers, Numbers, pa.Array | None]:
+    def _together(self, known: Mapping[str, pa.Table | None]) -> Windows:
+        """The time in which all known variables have events within a window. The next event of an instance of EQL
+        depends on those between, so that parts of its patterns have no matches of their own."""
+        return around([self._times(events) for events in known.values()], self.window)
+
+    def _partial(self, known: Mapping[str, pa.Table | None]) -> Windows:
         """The time that the rest of each partial match can lie in: a window around every event of it."""
         tables = [table for table in known.values() if table is not None]
-        nothing = np.empty(0, np.int64)
         if len(tables) < len(known):
-            return nothing, nothing, None
+            return NOWHERE
         whole = pa.concat_tables(tables)
         columns = replace(self.read.columns, type=KIND, event_type=None)
         shape = self.prepared.input
@@ -254,7 +260,7 @@ class Stepping:
         )
         prepared = prepare(partial, asked, RunOptions(time_unit=self.prepared.clock.unit))
         source = asked.table(whole)
-        begins, ends, keys = [nothing], [nothing], []
+        begins, ends, keys = [NOWHERE.begins], [NOWHERE.ends], []
         for matches, rows in run_matches(prepared, source):
             latest, earliest = [], []
             for column in matches.variables.values():
@@ -269,16 +275,7 @@ class Stepping:
                 at = next(iter(matches.variables.values()))
                 keys.append(source.rows([self.key]).take([self.key], at).column(0))
         found = pa.concat_arrays(keys) if keys else None
-        return np.concatenate(begins), np.concatenate(ends), found
-
-
-def why_one_step(pattern: Pattern) -> str | None:
-    """Why only the rarest events of a pattern are read before the rest; None if partial matches can narrow it."""
-    if isinstance(pattern, Seq | Conj):
-        return None
-    if isinstance(pattern, EventClass | Disj):
-        return "a match has no other event that is always there"
-    return "the next event of an instance depends on the events between, so that parts of the pattern have no matches"
+        return Windows(np.concatenate(begins), np.concatenate(ends), found)
 
 
 def shared_key(divided: Distribution, schema: pa.Schema) -> str | None:
