@@ -2,11 +2,13 @@
 
 Delays: sources behind Arrow Flight, in this process, delay each message by the same time. An event is appended when it
 occurs, at the time of the clock. The latency of a match is the time from its last event until the base outputs it; the
-model bounds it. Deadlines: counts in memory, as in the other figures."""
+model bounds it. A thread that sleeps may wake late on a busy machine, which adds to each message: the process asks for
+real-time scheduling, and the page says how late a thread woke. Deadlines: counts in memory, as in the other figures."""
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import tempfile
 import threading
@@ -91,6 +93,42 @@ def live(delay: float) -> Iterator[Live]:
                 server.shutdown()
 
 
+@contextmanager
+def punctual() -> Iterator[bool]:
+    """Real-time scheduling, if the system grants it. Threads that begin meanwhile have it, too."""
+    before, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    except PermissionError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        os.sched_setscheduler(0, before, parameters)
+
+
+@contextmanager
+def wake_ups() -> Iterator[list[float]]:
+    """The seconds by which a thread that sleeps for 10 ms wakes late."""
+    late: list[float] = [0.0]
+    stopped = threading.Event()
+
+    def sleep() -> None:
+        while not stopped.is_set():
+            began = time.monotonic()
+            time.sleep(0.01)
+            late.append(time.monotonic() - began - 0.01)
+
+    thread = threading.Thread(target=sleep, daemon=True)
+    thread.start()
+    try:
+        yield late
+    finally:
+        stopped.set()
+        thread.join()
+
+
 def latencies(plan: str, delay: float, rounds: int) -> tuple[list[float], float]:
     """Seconds from the last event of each match to its output, and the bound of the model."""
     with live(delay) as sources:
@@ -121,8 +159,9 @@ def delays(quick: bool) -> Report:
     for milliseconds in (5,) if quick else (5, 10, 20, 50, 100, 200):
         for name, plan in list(PLANS.items())[-2:] if quick else PLANS.items():
             rounds = 1 if quick else 5
-            found, bound = latencies(plan, milliseconds / 1e3, rounds)
-            counted = {"expected": bound, "median": statistics.median(found), "most": max(found)}
+            with punctual() as is_real_time, wake_ups() as late:
+                found, bound = latencies(plan, milliseconds / 1e3, rounds)
+            counted = {"expected": bound, "median": statistics.median(found), "most": max(found), "late": max(late)}
             outcome = Outcome(len(found), 0, counted)
             samples.append(Sample(milliseconds, name, rounds, outcome, 1.0, 1.0, question=f"{milliseconds} {name}"))
     above = {key: max(samples, key=partial(_above, key)) for key in ("median", "most")}
@@ -135,10 +174,17 @@ def delays(quick: bool) -> Report:
         f"the target is at most {MARGIN * 1e3:.0f} ms above the bound of the model. The longest latency is at most "
         f"{_above('most', longest):.0f} ms above it ({longest.variant}, delay {longest.point} ms), and "
         f"{sum(_above('most', sample) <= MARGIN * 1e3 for sample in samples)} of {len(samples)} points reach the "
-        f"target. Medians are at most {_above('median', typical):.0f} ms above it. Real: sources behind Arrow Flight.",
+        f"target. Medians are at most {_above('median', typical):.0f} ms above it. Real: sources behind Arrow Flight, "
+        f"in a process with{'' if is_real_time else 'out'} real-time scheduling. The last column is by how much a "
+        f"thread that slept for 10 ms woke late meanwhile; each message has several such waits.",
         columns=tuple(
             Column(f"{title} (ms)", lambda sample, name=name: f"{sample.outcome.counted[name] * 1e3:.1f}")  # type: ignore[misc]
-            for title, name in (("bound of the model", "expected"), ("median", "median"), ("longest", "most"))
+            for title, name in (
+                ("bound of the model", "expected"),
+                ("median", "median"),
+                ("longest", "most"),
+                ("latest wake-up", "late"),
+            )
         ),
         value=lambda sample: sample.outcome.counted["median"] * 1e3,
         value_title="latency (ms)",
