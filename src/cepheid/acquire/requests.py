@@ -6,10 +6,12 @@ guessed. An answer that comes late, twice or out of order covers the same interv
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import pyarrow as pa
 
+from cepheid.acquire.intervals import BEGINNING, END
 from cepheid.acquire.keyed import Key
 
 RequestKey = tuple[str, tuple[Key, ...]]
@@ -59,3 +61,16 @@ class Gap:
     begin: int
     end: int
     reason: str
+
+    def __str__(self) -> str:
+        begin = "" if self.begin <= BEGINNING else f" from {self.begin}"
+        end = "" if self.end >= END else f" to {self.end}"
+        return f"{self.source}: {self.stream}{begin}{end}"
+
+    def to_data(self) -> dict[str, Any]:
+        """As an output: a bound that there is not is null."""
+        bounds = {
+            "begin": None if self.begin <= BEGINNING else self.begin,
+            "end": None if self.end >= END else self.end,
+        }
+        return asdict(self) | bounds

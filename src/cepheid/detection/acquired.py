@@ -203,7 +203,8 @@ class Acquiring:
         programs = running.detection.programs
         spoiling = frozenset().union(*(negated_streams(program.tree.root) for program in programs))
         for gap in running.gaps[self._known :]:
-            if gap.stream in spoiling and not self.allows_gaps:
+            is_history = gap.begin <= BEGINNING and gap.end < END  # of before the stream began
+            if gap.stream in spoiling and not self.allows_gaps and not is_history:
                 raise InputProblem(
                     f"`{shown(gap.source)}` does not answer for `{gap.stream}` from {gap.begin} to {gap.end}, "
                     f"where an event would spoil a match: {gap.reason}",

@@ -22,6 +22,7 @@ from cepheid.io.rows import in_ticks
 
 Address = tuple[str, str]
 """A source and one of its streams."""
+DROPPED_BEFORE = "the source had dropped these events when it was first asked"
 _PARTS = 16
 """More batches of a stream are made one."""
 
@@ -67,10 +68,10 @@ class Channel:
             new = answered - self.covered
             self.observed.events += int(is_new.sum())
             self.observed.ticks += new.whole.length + sum(times.length for times in new.parts.values())
-        if answer.retained > answer.begin and answer.begin > BEGINNING:
+        if answer.retained > answer.begin:
             dropped = shape(answer.begin, min(answer.retained - 1, answer.complete), answer.keys) - self.answered
             self.lost |= dropped
-            reason = "the source has dropped these events"
+            reason = DROPPED_BEFORE if answer.begin <= BEGINNING else "the source has dropped these events"
             gaps += [Gap(answer.source, answer.stream, *part, reason) for part in dropped.flattened.intervals]
         self.covered |= answered - self.lost
         self.complete = max(self.complete, answer.complete)

@@ -82,6 +82,8 @@ class EventLog:
         complete = min(request.end, now)
         keeps_all = self.retention is None or now >= END or pushed
         retained = BEGINNING if keeps_all or self.retention is None else now - self.retention
+        if not len(stored.times) or stored.times[0] >= retained:
+            retained = BEGINNING  # it has dropped none
         low = int(np.searchsorted(stored.times, max(begin, retained), "left"))
         high = int(np.searchsorted(stored.times, complete, "right"))
         events = of_keys(stored.events.slice(low, max(high - low, 0)), request)

@@ -44,6 +44,8 @@ class GrowingLog:
     _streams: dict[str, list[Stored]] = field(default_factory=dict, repr=False)
     _attributes: dict[str, set[str]] = field(default_factory=dict, repr=False)
     _first: int = BEGINNING
+    _earliest: int = END
+    """The time of the first event that there ever was."""
     _last: int = BEGINNING
     _reported: int = BEGINNING
     _dropped: int = BEGINNING
@@ -67,6 +69,7 @@ class GrowingLog:
             if len(times):
                 if self._last == BEGINNING and self.starts_late:
                     self._first = int(times.min())
+                self._earliest = min(self._earliest, int(times.min()))
                 self._last = max(self._last, int(times.max()))
             self._drop()
             self.changed.notify_all()
@@ -90,8 +93,9 @@ class GrowingLog:
 
     @property
     def retained(self) -> int:
-        kept = BEGINNING if self.retention is None or self._last <= BEGINNING else self._last - self.retention
-        return max(kept, self._dropped, self._first)
+        """The time from which all events are there; the beginning, if none has become too old."""
+        kept = END if self.retention is None else self._last - self.retention
+        return max(kept if self._earliest < kept < END else BEGINNING, self._dropped, self._first)
 
     def _drop(self) -> None:
         """Drops old events, once in a while: it copies those that are kept."""

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Annotated, BinaryIO
 
 import typer
@@ -108,7 +107,7 @@ def detect_command(
                 for name, table in matches.items()
                 for row in table.to_pylist()
             ]
-            lines += [as_json({"gap": asdict(gap)}) for gap in running.gaps[known:]]
+            lines += [as_json({"gap": gap.to_data()}) for gap in running.gaps[known:]]
             known = len(running.gaps)
             file.write("".join(f"{line}\n" for line in lines).encode())
             file.flush()
@@ -122,8 +121,7 @@ def detect_command(
         f"answers to {counts.requests:,} requests"
     )
     for gap in running.gaps:
-        where = f"{gap.source}: {gap.stream} from {gap.begin} to {gap.end}"
-        report.note(f"gap at {where}: {gap.reason}", "yellow")
+        report.note(f"gap at {gap}: {gap.reason}", "yellow")
     for switch in running.switches:
         report.note(str(switch))
     if running.held:

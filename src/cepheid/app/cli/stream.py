@@ -304,8 +304,7 @@ class _Watched:
         gaps = self.acquiring.running.gaps
         for gap in gaps[self.known :]:
             self.known += 1
-            where = f"{gap.source}: {gap.stream} from {gap.begin} to {gap.end}"
-            report.note(f"gap at {where}: {gap.reason}", "yellow")
+            report.note(f"gap at {gap}: {gap.reason}", "yellow")
         self.acquiring.require()
 
 
