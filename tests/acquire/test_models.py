@@ -13,7 +13,7 @@ from cepheid.acquire.tree import Kind, Operator
 MODELS = [
     Poisson(0.02),
     Bernoulli(0.02),
-    Histogram((0.0, 10.0, 30.0, 200.0), (1.0, 0.4, 0.2, 0.0)),
+    Histogram((0.0, 10.0, 30.0, 200.0), (0.0, 7.0, 13.0, 30.0)),
     MarkovChain(1.0, (0.005, 0.7)),
     MarkovChain(2.0, (0.01, 0.3, 0.2, 0.8)),
     Clustered(0.1, 0.004, 0.05),
@@ -127,3 +127,16 @@ def test_the_default_model_never_expects_more_than_everything() -> None:
     assert CoverageModel(streams).estimate(operator, steps).cost < 0.02
     assert CoverageModel(streams).estimate(operator, steps).cost == pytest.approx(0.01 + 0.01 * (1 - np.exp(-2)))
     assert PaperModel(streams).estimate(operator, steps).cost > 0.02
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.003, 0.0003])
+def test_the_model_of_bursts_has_their_rate_and_their_presence(rate: float) -> None:
+    """Bursts that overlap: most gaps are short, and few long ones take most of the time."""
+    rng, length = np.random.default_rng(7), 400_000
+    begins = rng.integers(0, length, rng.poisson(rate / 10 * length))
+    times = np.sort((begins[:, None] + 20 * np.arange(10)).ravel())
+    model = fitted(times, 0, length)
+    assert model.rate == pytest.approx(len(times) / length, rel=0.02)
+    for window in (50, 100, 400, 1_000):
+        present = np.minimum(np.diff(times), window).sum() / length
+        assert model.present(window) == pytest.approx(present, rel=0.05)

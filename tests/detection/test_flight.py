@@ -24,6 +24,7 @@ from cepheid.detection.api import detection
 from cepheid.detection.flight_server import FlightLog, ServerOptions
 from cepheid.detection.run import Running
 from cepheid.errors import InputProblem
+from cepheid.io.asked_source import PROTOCOL
 from cepheid.io.flight_client import FlightSource
 from cepheid.io.growing_log import GrowingLog
 from cepheid.io.inputs import DEFAULT_COLUMNS
@@ -229,7 +230,7 @@ FOREIGN = {
     "one result": ([b"hello"], ""),
     "no JSON": ([b"hello", b"you"], ": the description of `x` is not JSON"),
     "version": ([b'{"protocol": 99}', b"you"], ": `x` speaks version 99 of the protocol"),
-    "no types": ([b'{"protocol": 2}', b"you"], ": the description of `x` is not complete"),
+    "no types": ([f'{{"protocol": {PROTOCOL}}}'.encode(), b"you"], ": the description of `x` is not complete"),
     "no action": (None, ""),
 }
 

@@ -96,38 +96,22 @@ class Histogram(Model):
 
     bounds: tuple[float, ...]
     """Ascending, the first is 0, the last the longest gap."""
-    longer: tuple[float, ...]
-    """The share of gaps longer than each bound."""
-
-    @cached_property
-    def _areas(self) -> tuple[float, ...]:
-        """The integral of `longer` up to each bound."""
-        areas = [0.0]
-        for i in range(1, len(self.bounds)):
-            width = self.bounds[i] - self.bounds[i - 1]
-            areas.append(areas[-1] + width * (self.longer[i] + self.longer[i - 1]) / 2)
-        return tuple(areas)
+    shorter: tuple[float, ...]
+    """The mean of the gaps, where longer ones count as each bound: the integral of the share that is longer. It is that
+    of the sample, so that the rate is, too, however few gaps are in the tail."""
 
     @property
     def rate(self) -> float:
-        return 1.0 / self._areas[-1]
+        return 1.0 / self.shorter[-1]
 
-    def _longer(self, length: float) -> float:
+    def present(self, length: float) -> float:
+        return float(np.interp(length, self.bounds, self.shorter)) * self.rate
+
+    def entering(self, length: float) -> float:
         i = bisect_right(self.bounds, length) - 1
         if i >= len(self.bounds) - 1:
             return 0.0
-        share = (length - self.bounds[i]) / (self.bounds[i + 1] - self.bounds[i])
-        return self.longer[i] + share * (self.longer[i + 1] - self.longer[i])
-
-    def present(self, length: float) -> float:
-        i = bisect_right(self.bounds, length) - 1
-        if i >= len(self.bounds) - 1:
-            return 1.0
-        area = self._areas[i] + (length - self.bounds[i]) * (self.longer[i] + self._longer(length)) / 2
-        return min(area * self.rate, 1.0)
-
-    def entering(self, length: float) -> float:
-        return self.rate * self._longer(length)
+        return self.rate * (self.shorter[i + 1] - self.shorter[i]) / (self.bounds[i + 1] - self.bounds[i])
 
 
 @dataclass(frozen=True)
@@ -295,14 +279,20 @@ def _poisson(rate: float, counts: npt.NDArray[np.int64], step: float) -> Fit:
 def _histogram(gaps: npt.NDArray[np.int64], step: float) -> Fit:
     ordered = np.sort(gaps)
     shortest = ordered[0] * (1 - 1e-6)  # no gap is shorter: events may come at regular times
-    bounds = np.unique(np.concatenate([[0.0, shortest], np.quantile(gaps, np.linspace(0, 1, _BINS + 1))]))
+    # A bin has about as many gaps as any other, or as much time: few long gaps take most of the time between bursts.
+    ranks = np.linspace(0, 1, _BINS // 2 + 1)
+    long_ones = ordered[np.searchsorted(np.cumsum(ordered), ranks * ordered.sum()).clip(0, len(ordered) - 1)]
+    bounds = np.unique(np.concatenate([[0.0, shortest], np.quantile(gaps, ranks), long_ones]))
     longer = 1.0 - np.searchsorted(ordered, bounds, "right") / len(gaps)
     longer[0], longer[-1] = 1.0, 0.0
     shares = -np.diff(longer)
     widths = np.maximum(np.diff(bounds) / step, 1.0)
     filled = shares > 0
     likelihood = float(len(gaps) * (shares[filled] * np.log(shares[filled] / widths[filled])).sum())
-    model = Histogram(tuple(bounds.tolist()), tuple(longer.tolist()))
+    sums = np.concatenate([[0.0], np.cumsum(ordered)])
+    below = np.searchsorted(ordered, bounds, "right")
+    means = (sums[below] + bounds * (len(ordered) - below)) / len(ordered)
+    model = Histogram(tuple(bounds.tolist()), tuple(means.tolist()))
     return Fit(model, _criterion(likelihood, len(bounds) - 2, len(gaps)))
 
 
@@ -360,7 +350,7 @@ def to_data(model: Model) -> dict[str, Any]:
         case Bernoulli():
             return {"model": "bernoulli", "probability": model.probability, "step": model.step}
         case Histogram():
-            return {"model": "histogram", "bounds": model.bounds, "longer": model.longer}
+            return {"model": "histogram", "bounds": model.bounds, "shorter": model.shorter}
         case MarkovChain():
             return {"model": "markov", "step": model.step, "probabilities": model.probabilities}
         case _:
@@ -375,7 +365,7 @@ def from_data(data: Mapping[str, Any]) -> Model:
         case "bernoulli":
             return Bernoulli(float(data["probability"]), float(data["step"]))
         case "histogram":
-            return Histogram(tuple(map(float, data["bounds"])), tuple(map(float, data["longer"])))
+            return Histogram(tuple(map(float, data["bounds"])), tuple(map(float, data["shorter"])))
         case "markov":
             return MarkovChain(float(data["step"]), tuple(map(float, data["probabilities"])))
         case other:

@@ -19,7 +19,7 @@ from cepheid.acquire.requests import Answer, Request
 from cepheid.io.event_columns import ticks_of
 from cepheid.io.event_log import EventLog
 
-PROTOCOL = 2
+PROTOCOL = 3
 """The version of the protocol. Base and source must have the same."""
 
 SAMPLE = 20_000
