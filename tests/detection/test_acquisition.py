@@ -262,6 +262,26 @@ def test_what_a_source_has_dropped_before_it_is_first_asked_is_a_gap() -> None:
     assert all(row["match_start"] - 41 <= 129 for row in matches.to_pylist() if row[UNCERTAIN])
 
 
+def test_an_answer_that_comes_after_its_gap_counts_once() -> None:
+    """A push that was late, after a pull has said that the source no longer has these events, and comes twice."""
+    world = World.of("complex Q on A as a, B as b event seq(a, b; 20)", drawn_table(random.Random(2), 200, 200))
+    logs = world.logs()
+    running = Acquisition([world.program(naive(world.tree.root), logs)])
+    (request,) = [r for r in running.start().requests if (r.source, r.stream) == ("left", "B")]
+    late = logs["left"].answer(request, 50, 99, pushed=True)
+    assert late.events.num_rows > 1
+    running.receive([logs["left"].answer(request, request.begin, 49)])
+    known = running.counts.events
+    dropped = replace(late, retained=100, events=late.events.slice(0, 0))
+    assert [(gap.begin, gap.end) for gap in running.receive([dropped]).gaps] == [(50, 99)]
+    for _ in range(2):
+        assert not running.receive([late]).gaps
+    channel = running.channels["left", "B"]
+    assert sum(batch.num_rows for batch in channel.events) == known + late.events.num_rows
+    assert running.counts.repeated == late.events.num_rows
+    assert not channel.lost
+
+
 def test_an_answer_that_does_not_fit_is_refused() -> None:
     world = negated_world()
     logs = world.logs()

@@ -59,21 +59,23 @@ class Channel:
         return times if attribute == self.attribute else KeyedSet(times.whole)
 
     def accepted(self, answer: Answer, events: pa.RecordBatch, times: Numbers, gaps: list[Gap]) -> pa.RecordBatch:
-        """The events of an answer that are new. What the source has dropped is a gap."""
+        """The events of an answer that are new. What the source has dropped is a gap, unless it comes after all."""
         keys = None if self.attribute is None else events.column(self.attribute).to_pylist()
         answered = shape(answer.begin, answer.complete, answer.keys)
         answered = answered - (answered - self.asked)  # no more than what was asked for
+        if answer.retained > answer.begin:
+            gone = shape(answer.begin, min(answer.retained - 1, answer.complete), answer.keys)
+            answered, dropped = answered - gone, gone - self.answered
+            self.lost |= dropped
+            reason = DROPPED_BEFORE if answer.begin <= BEGINNING else "the source has dropped these events"
+            gaps += [Gap(answer.source, answer.stream, *part, reason) for part in dropped.flattened.intervals]
         is_new = ~self.covered.holds(times, keys) & answered.holds(times, keys)
         if answer.begin > BEGINNING and answer.complete < END:
             new = answered - self.covered
             self.observed.events += int(is_new.sum())
             self.observed.ticks += new.whole.length + sum(times.length for times in new.parts.values())
-        if answer.retained > answer.begin:
-            dropped = shape(answer.begin, min(answer.retained - 1, answer.complete), answer.keys) - self.answered
-            self.lost |= dropped
-            reason = DROPPED_BEFORE if answer.begin <= BEGINNING else "the source has dropped these events"
-            gaps += [Gap(answer.source, answer.stream, *part, reason) for part in dropped.flattened.intervals]
-        self.covered |= answered - self.lost
+        self.lost -= answered
+        self.covered |= answered
         self.complete = max(self.complete, answer.complete)
         fresh = events if is_new.all() else events.filter(pa.array(is_new))
         if fresh.num_rows:
