@@ -31,6 +31,7 @@ CALLS: list[tuple[Callable[[], object], str, str]] = [
     (lambda: cepheid.parse(5), "the query is of type `int`", "EVENT SEQ(A a, B b)"),  # type: ignore[arg-type]
     (lambda: cepheid.Input("x", time="a"), "`Input` has no option `time`", "did you mean `time_column`?"),  # type: ignore[call-arg]
     (lambda: cepheid.match(SASE, EVENTS, time="ts"), "`match` has no option `time`", "did you mean `time_column`?"),  # type: ignore[call-arg]
+    (lambda: cepheid.match(SASE, EVENTS, backend="spark"), "`match` has no option `backend`", "give a Spark DataFrame"),  # type: ignore[call-arg]
     (lambda: cepheid.match({}, EVENTS), "there are no queries", "{'name': query}"),
 ]
 

@@ -250,10 +250,11 @@ class Input(TextOptions):
 def unknown_option(of: str, name: str, names: Sequence[str]) -> InputProblem:
     """The error of a keyword argument that `of` does not have."""
     column = f"{name}_column"
+    hint = f"did you mean `{column}`?" if column in names else did_you_mean(name, names)
+    if name == "backend" and "evaluator" in names:
+        hint = 'give a Spark DataFrame, or `session=` for a path, to run on Spark; evaluator="reference" for the oracle'
     return InputProblem(
-        f"`{of}` has no option `{shown(name)}`",
-        expected=f"one of {listing(names, len(names))}",
-        hint=f"did you mean `{column}`?" if column in names else did_you_mean(name, names),
+        f"`{of}` has no option `{shown(name)}`", expected=f"one of {listing(names, len(names))}", hint=hint
     )
 
 
