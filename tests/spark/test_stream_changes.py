@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from stream_harness import CLOSURE, COLUMNS, NEGATION, Places, driver, events, expected, wait_until, write
 from typer.testing import CliRunner
 
@@ -16,10 +18,11 @@ from cepheid.app.cli import app
 from cepheid.deploy.changes import Change
 from cepheid.deploy.deployment import Written
 from cepheid.errors import CepheidError
+from cepheid.spark.deliver import INTERRUPTED, Deliver
 from cepheid.spark.hadoop import open_directory
-from cepheid.spark.stream import _INTERRUPTED, _Deliver
 from cepheid.streaming import slots
 from cepheid.streaming.checkpoint import REQUESTS, Checkpoint
+from cepheid.streaming.delivery import OutputRow
 from cepheid.streaming.requests import Requests
 from cepheid.streaming.storage import local_directory
 
@@ -146,21 +149,66 @@ def test_queries_move_when_the_rates_drift(
 
 
 class Gate:
-    """Holds the deliveries of a batch back until it opens. A delivery that was interrupted gives up."""
+    """Holds a batch back that has been evaluated until it opens. A delivery that was interrupted gives up."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
         self.is_open, self.calls = False, 0
-        deliver = _Deliver.__call__
+        deliver = Deliver._deliver
 
-        def held(delivery: _Deliver, frame: DataFrame, batch_id: int) -> None:
+        def held(delivery: Deliver, batch_id: int, rows: Sequence[OutputRow]) -> None:
             self.calls += batch_id == batch
             while batch_id == batch and not self.is_open:
                 time.sleep(0.02)
                 if delivery.is_stopping:
-                    raise InterruptedError(_INTERRUPTED)
-            deliver(delivery, frame, batch_id)
+                    raise InterruptedError(INTERRUPTED)
+            deliver(delivery, batch_id, rows)
 
-        monkeypatch.setattr(_Deliver, "__call__", held)
+        monkeypatch.setattr(Deliver, "_deliver", held)
+
+
+def state_files(places: Places) -> set[str]:
+    return {str(path.relative_to(places.checkpoint)) for path in (places.checkpoint / "state").rglob("*.changelog")}
+
+
+@pytest.mark.parametrize("by_request", [False, True])
+def test_queries_move_after_the_batch_that_has_begun(
+    spark: SparkSession, places: Places, monkeypatch: pytest.MonkeyPatch, by_request: bool
+) -> None:
+    """It is not interrupted, and the next does not begin before they have moved."""
+    running = start(spark, places, WITHOUT_KEY)
+    checkpoint = Checkpoint(open_directory(str(places.checkpoint), spark), "c")
+    requests = Requests(checkpoint.own.inside(REQUESTS))
+    feed(places, running, 0)
+    gate = Gate(monkeypatch, 1)
+    for part in (1, 2):
+        write(places.source, f"part-{part}.parquet", ROWS[part * 100 : part * 100 + 100])
+        time.sleep(0.05)  # Spark takes files in the order of their times
+    wait_until(lambda: gate.calls == 1)
+    run, slots = running.query.runId, dict.fromkeys(("near", "quiet"), 0)
+    assert not running.move(slots, timeout=0.5)
+    asked = requests.send(Change(move=slots)) if by_request else None
+    assert not running.wait(2)
+    assert (running.query.runId, gate.calls, running.stream.plan.version) == (run, 1, 0)
+    before = state_files(places)
+    opener = threading.Timer(0.5, setattr, (gate, "is_open", True))
+    opener.start()
+    if asked is None:
+        assert running.move(slots)
+    else:
+        assert not running.delivery.hold()  # as `wait` does, so that the next batch does not begin meanwhile
+        wait_until(lambda: checkpoint.first_uncommitted == 2)
+        time.sleep(1)
+        assert state_files(places) == before
+        assert not running.wait(2)
+        assert requests.answered(asked) is not None
+    assert [(one.first_batch, one.lineage.version) for one in checkpoint.versions()][-1] == (2, 1)
+    assert gate.calls == 1
+    for part in (3, 4):
+        feed(places, running, part)
+    running.stop()
+    running.end_time()
+    for name, text in WITHOUT_KEY.items():
+        assert places.matches(name) == expected(text, ROWS), name
 
 
 def test_changes_do_not_keep_a_batch_from_ending(
@@ -177,8 +225,8 @@ def test_changes_do_not_keep_a_batch_from_ending(
     wait_until(lambda: gate.calls == 2)
     repeated = running.query.runId
     assert running.is_repeating
-    # The batch began before `late` came, so that queries cannot move before it has ended.
-    assert not running.move(dict.fromkeys(("near", "quiet"), 0))
+    # Queries cannot move before the batch has ended.
+    assert not running.move(dict.fromkeys(("near", "quiet"), 0), timeout=0)
     asked = [requests.send(Change(move=dict.fromkeys(("near", "quiet"), 0)))]
     asked.append(requests.send(Change(add={"later": Written("later", PAIR.format(0.1))})))
     assert not running.wait(3)

@@ -20,7 +20,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupStateTimeout
 
@@ -29,19 +28,19 @@ from cepheid.deploy.deployment import Written
 from cepheid.errors import CepheidError, NotAvailable, listing
 from cepheid.lang import AUTO
 from cepheid.pattern import Query
+from cepheid.spark.deliver import LOOK, Deliver, collected
 from cepheid.spark.progress import ProgressReporter, last_batch
 from cepheid.spark.session import ARROW_BATCHES, UNCOMPARED, WITHOUT_COMMANDS
-from cepheid.spark.stream_states import damaged_state, moved_between, spark_failures, state_frame
-from cepheid.spark.stream_worker import NOW, OUTPUT, PACKED, STATE, Drain, Pack, Step, Unpack, Version
+from cepheid.spark.stream_states import moved_between, spark_failures, state_frame
+from cepheid.spark.stream_worker import NOW, OUTPUT, PACKED, STATE, Drain, Pack, Step, Version
 from cepheid.spark.workers import require_integer_offsets
 from cepheid.spark.writers import BatchDirectories
 from cepheid.streaming.checkpoint import DIRECTORY, OUTPUTS, REQUESTS, VERSIONS, Checkpoint, Ownership
-from cepheid.streaming.delivery import LATE, MATCHES, REJECTS, STATES, OutputRow, Sinks, count
-from cepheid.streaming.failures import failure
+from cepheid.streaming.delivery import LATE, MATCHES, REJECTS, STATES, Sinks
 from cepheid.streaming.metrics import Metrics, Totals
 from cepheid.streaming.plan import StreamPlan
 from cepheid.streaming.requests import Requests
-from cepheid.streaming.sinks import END_OF_TIME_NAME, batch_name
+from cepheid.streaming.sinks import END_OF_TIME_NAME
 from cepheid.streaming.slots import Loads, moves
 from cepheid.streaming.spool import Watch
 from cepheid.streaming.storage import Directory, LocalDirectory
@@ -62,8 +61,6 @@ _LOG = logging.getLogger("cepheid.stream")
 
 _PATIENCE = 1.0
 """The seconds between two looks for requests to change the queries."""
-_INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling collect: java.lang.InterruptedException"
-"""The text by which Spark knows that a batch failed because its stream was stopped."""
 _SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -161,7 +158,8 @@ class SparkStream:
             self.checkpoint.record(described.get(DIRECTORY), outputs)
             self.sinks.forget_matches(END_OF_TIME_NAME)
             self._remove_partial_offsets()
-            deliver_batch = _Deliver(self, ownership, Totals(matches=dict.fromkeys(self.plan.names, 0)))
+            totals = Totals(matches=dict.fromkeys(self.plan.names, 0))
+            deliver_batch = Deliver(self, ownership, totals, self.checkpoint.next_batch - 1)
             query = self.query(trigger, deliver_batch)
         except BaseException:
             ownership.release()
@@ -171,7 +169,7 @@ class SparkStream:
             reporter.start()
         return RunningStream(self, query, deliver_batch, ownership, reporter, trigger)
 
-    def query(self, trigger: Trigger, deliver_batch: _Deliver) -> StreamingQuery:
+    def query(self, trigger: Trigger, deliver_batch: Deliver) -> StreamingQuery:
         """Starts Spark's query."""
         with self._settings(), self.failures():
             return (
@@ -248,7 +246,7 @@ class SparkStream:
             if states is None and not self.plan.summing:
                 return dict.fromkeys(self.plan.names, 0)
             drain = Drain(self._version((0, self.plan)))
-            rows = [] if states is None else _collected(states.mapInArrow(drain, OUTPUT))
+            rows = [] if states is None else collected(states.mapInArrow(drain, OUTPUT))
             rows += drain.without_events({row.query for row in rows if row.kind == STATES})
         matches = self.sinks.deliver(self.plan, END_OF_TIME_NAME, rows)
         if self.writers and any(matches.values()):
@@ -272,7 +270,7 @@ class RunningStream:
 
     stream: SparkStream
     query: StreamingQuery
-    delivery: _Deliver
+    delivery: Deliver
     ownership: Ownership
     """The lock on the checkpoint."""
     reporter: ProgressReporter | None
@@ -299,21 +297,25 @@ class RunningStream:
         """Waits until the stream ends, or for some seconds; returns whether it has ended. A failure is raised as an
         error that says what to do. Requests to change the queries are taken meanwhile."""
         began = time.monotonic()
-        while True:
-            self._take_requests()
-            self._require_watch()
-            query = self._query
-            left = _PATIENCE if timeout is None else min(_PATIENCE, timeout - (time.monotonic() - began))
-            with self._failures():
-                ended = query.awaitTermination(max(left, 0.001))  # type: ignore[arg-type]  # PySpark takes floats
-            if ended and query is self._query:
-                if self.trigger.available_now and self.trigger.end_of_time and not self.delivery.is_stopping:
-                    with self._failures():
-                        self.end_time()
-                self._close()
-                return True
-            if timeout is not None and time.monotonic() - began >= timeout:
-                return False
+        try:
+            while True:
+                self._take_requests()
+                self._require_watch()
+                query = self._query
+                patience = LOOK if self.delivery.is_held else _PATIENCE
+                left = patience if timeout is None else min(patience, timeout - (time.monotonic() - began))
+                with self._failures():
+                    ended = query.awaitTermination(max(left, 0.001))  # type: ignore[arg-type]  # PySpark takes floats
+                if ended and query is self._query:
+                    if self.trigger.available_now and self.trigger.end_of_time and not self.delivery.is_stopping:
+                        with self._failures():
+                            self.end_time()
+                    self._close()
+                    return True
+                if timeout is not None and time.monotonic() - began >= timeout:
+                    return False
+        finally:
+            self._release()
 
     def _require_watch(self) -> None:
         """Stops the stream if new files can no longer be found, and raises the reason."""
@@ -347,19 +349,36 @@ class RunningStream:
         """Replaces queries of these names. They see the events that arrive from then on."""
         self.change(Change(replace=_written(queries, dialect)))
 
-    def move(self, slots: Mapping[str, int]) -> bool:
-        """Moves queries without a key to other slots, with their state. Returns whether they could be moved now: they
-        cannot while a batch that comes before an earlier change has not ended."""
-        return self.change(Change(move=slots))
+    def move(self, slots: Mapping[str, int], timeout: float | None = None) -> bool:
+        """Moves queries without a key to other slots, with their state, after the batch that has begun. Returns whether
+        it ended within `timeout` seconds (None: waits for it)."""
+        return self.change(Change(move=slots), timeout)
 
-    def change(self, change: Change) -> bool:
+    def change(self, change: Change, timeout: float | None = None) -> bool:
         """Changes the queries between two batches; the others keep their state. If some part of the change is refused,
         nothing changes. Returns whether it is made (see `move`)."""
+        self.planned(change)
+        began = time.monotonic()
+        try:
+            while not self._changed(change):
+                if timeout is not None and time.monotonic() - began >= timeout:
+                    return False
+                if not self.query.isActive:
+                    with self._failures():
+                        self.query.awaitTermination()
+                    return False
+                time.sleep(LOOK)
+            return True
+        finally:
+            self._release()
+
+    def _changed(self, change: Change) -> bool:
+        """Makes a change if it can be made now. If not, no further batch begins until `_release`."""
         with self.lock:
-            before, plan = self.stream.plan, self.planned(change)
             checkpoint = self.stream.checkpoint
-            if change.move and checkpoint.first_uncommitted < self.stream.first_batch:
-                return False  # without interrupting the batch that has to end first
+            if change.move and not self.delivery.hold():
+                return False
+            before, plan = self.stream.plan, self.planned(change)
             was_active = self.query.isActive
             self._stop_query()
             with self._failures():
@@ -368,7 +387,7 @@ class RunningStream:
             first_batch, uncommitted = checkpoint.next_batch, checkpoint.first_uncommitted
             self.interrupted = uncommitted if uncommitted < first_batch else None
             if change.move:
-                # A batch that has begun is repeated with the queries in their new places: it gives the same matches.
+                # No task of this batch has run, even if its events are settled.
                 first_batch = uncommitted
                 checkpoint.write_moved(plan, moved_between(before, plan, checkpoint, self.stream.session))
             checkpoint.record_version(plan, first_batch)
@@ -381,20 +400,29 @@ class RunningStream:
                 self.query = self.stream.query(self.trigger, self.delivery)
             return True
 
+    def _release(self) -> None:
+        with self.lock:
+            self.delivery.is_held = False
+
     @property
     def is_repeating(self) -> bool:
         """Whether a change has interrupted a batch that is not complete yet. Changes that others ask for wait until it
         is: they could otherwise interrupt it again and again, and it would never end."""
         return self.interrupted is not None and self.stream.checkpoint.first_uncommitted <= self.interrupted
 
-    def _follow_rates(self) -> None:
-        """Moves queries if the measured loads of the slots have drifted apart."""
+    def _follow_rates(self) -> bool:
+        """Moves queries if the measured loads of the slots have drifted apart. Returns whether that has to wait until a
+        batch ends."""
         planner = self.stream.planner
-        if planner is not None and self.stream.moves and self.query.isActive:
-            slots = moves(self.stream.plan, self.delivery.totals.loads, planner.options.placement)
-            if slots:
-                _LOG.warning(f"the rates have drifted: moving {listing(slots)}")
-                self.move(slots)
+        if planner is None or not self.stream.moves or not self.query.isActive:
+            return False
+        slots = moves(self.stream.plan, self.delivery.totals.loads, planner.options.placement)
+        if not slots:
+            return False
+        if not self._changed(Change(move=slots)):
+            return True
+        _LOG.warning(f"the rates have drifted: moved {listing(slots)}")
+        return False
 
     def planned(self, change: Change) -> StreamPlan:
         """The plan after a change, which is not made."""
@@ -407,9 +435,12 @@ class RunningStream:
 
     def _take_requests(self) -> None:
         """Makes the changes that other processes have asked for, and removes queries that buckets have stopped."""
+        if not self.is_repeating and not self._requested():
+            self._release()
+
+    def _requested(self) -> bool:
+        """Whether a change waits until a batch ends."""
         known = self.queries
-        if self.is_repeating:
-            return
         for name in [name for name in self.delivery.totals.stopped if name in known]:
             with suppress(CepheidError):  # another query uses it, or there is no other
                 self.remove(name)
@@ -417,12 +448,12 @@ class RunningStream:
         requests = Requests(self.stream.checkpoint.own.inside(REQUESTS))
         for name in requests.waiting():
             try:
-                if not self.change(requests.change(name)):
-                    return
+                if not self._changed(requests.change(name)):
+                    return True
                 requests.answer(name, self.stream.plan.version)
             except CepheidError as error:
                 requests.answer(name, None, error)
-        self._follow_rates()
+        return self._follow_rates()
 
     def process_all(self) -> None:
         """Waits until all available input has been processed."""
@@ -470,73 +501,8 @@ class RunningStream:
             raise self.delivery.failure or problem from problem
 
 
-class _Deliver:
-    """Called by Spark with each batch."""
-
-    def __init__(self, stream: SparkStream, ownership: Ownership, totals: Totals) -> None:
-        self.stream, self.ownership, self.totals = stream, ownership, totals
-        self.lock = threading.Lock()
-        self.failure: CepheidError | None = None
-        self.is_stopping = False
-
-    def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        with self.lock:
-            try:
-                if self.stream.writers:
-                    self._deliver_with_writers(frame, batch_id)
-                else:
-                    self._deliver(batch_id, _collected(frame))
-            except CepheidError as error:
-                self.failure = error
-                raise
-            except (PySparkException, Py4JError) as problem:
-                # Spark searches the text of the error with an expression that fails on long ones.
-                if self.is_stopping:
-                    raise InterruptedError(_INTERRUPTED) from None
-                checkpoint, session = self.stream.checkpoint, self.stream.session
-                self.failure = failure(
-                    str(problem), checkpoint.path, lambda: damaged_state(checkpoint.location, session)
-                )
-                raise self.failure from None
-
-    def _deliver(self, batch_id: int, rows: Sequence[OutputRow]) -> None:
-        self.ownership.require()
-        plan = self.stream.plan_of(batch_id)
-        matches = self.stream.sinks.deliver(plan, batch_name(batch_id), rows)
-        count(self.totals, plan, rows, matches)
-
-    def _deliver_with_writers(self, frame: DataFrame, batch_id: int) -> None:
-        """Blocks of matches stay in Spark. Each use of a frame that is not persisted would run the batch again."""
-        persisted = frame.persist()
-        try:
-            is_match = F.col("kind") == MATCHES
-            rows = _collected(persisted if self.stream.sinks.matches else persisted.filter(~is_match))
-            self.ownership.require()
-            found = persisted.filter(is_match).select("query").distinct().collect()
-            self._call_writers(persisted, batch_id, sorted(row["query"] for row in found))
-            self._deliver(batch_id, rows)
-        finally:
-            persisted.unpersist()
-
-    def _call_writers(self, frame: DataFrame, batch_id: int, with_matches: Sequence[int]) -> None:
-        """For the tables with matches only: a job without rows costs as much as one with a few."""
-        for number in with_matches:
-            table = self.stream.plan_of(batch_id).tables[number]
-            blocks = frame.filter((F.col("kind") == MATCHES) & (F.col("query") == number)).select("block")
-            matches = blocks.mapInArrow(Unpack(table.schema), from_arrow_schema(table.schema))
-            for write in self.stream.writers:
-                if table.name:
-                    write(matches, batch_id, table.name)
-                else:
-                    write(matches, batch_id)
-
-
 def _written(queries: Mapping[str, str | Query], dialect: str) -> dict[str, Written]:
     return {name: Written(name, query, dialect) for name, query in queries.items()}
-
-
-def _collected(frame: DataFrame) -> list[OutputRow]:
-    return [OutputRow(*row) for row in frame.collect()]
 
 
 def _observed() -> list[Column]:
