@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import cepheid
+from cepheid.errors import InputProblem
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::cepheid.errors.CepheidWarning")]
 
@@ -41,3 +42,12 @@ def test_an_input_without_events(spark: SparkSession, tmp_path: Path, name: str)
         table = found.toArrow()
         assert table.to_pylist() == expected.to_pylist()
         assert [(f.name, f.type) for f in table.schema] == [(f.name, f.type) for f in expected.schema]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("/nowhere/events.parquet", "there is no file or directory"), ("nothing", "there is no table `nothing`")],
+)
+def test_an_input_that_does_not_exist_is_named(spark: SparkSession, name: str, expected: str) -> None:
+    with pytest.raises(InputProblem, match=expected):
+        cepheid.match("EVENT SEQ(A x, B y) WITHIN 5", name, session=spark)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -43,6 +43,28 @@ class CsvFiles:
     header: bool = False
 
 
+def is_path(name: str) -> bool:
+    """Whether a name is that of Parquet files. Others are those of tables."""
+    return "/" in name or name.lower().endswith(".parquet")
+
+
+def read_stored(name: str, session: SparkSession) -> DataFrame:
+    """Parquet files by their path, or a table."""
+    try:
+        frame = read_parquet(name, session) if is_path(name) else session.table(name)
+        _ = frame.schema  # over Spark Connect, nothing is read before
+        return frame
+    except AnalysisException as problem:
+        if problem.getCondition() == "PATH_NOT_FOUND":
+            raise InputProblem(f"there is no file or directory `{shown(name, 200)}`, as Spark sees it") from None
+        if problem.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
+            raise InputProblem(
+                f"there is no table `{shown(name, 200)}` in Spark's catalog",
+                hint="a path has a slash or ends with .parquet: './events'",
+            ) from None
+        raise
+
+
 def read_parquet(path: str, session: SparkSession) -> DataFrame:
     """The files as a DataFrame. Spark's inference of the schema is a job that costs more than a small query, so Arrow
     infers it if the result is the same. Of a Delta table these are the files in its log."""
@@ -57,7 +79,9 @@ def read_parquet(path: str, session: SparkSession) -> DataFrame:
     if schema is not None:
         return session.read.schema(schema).parquet(path)
     try:
-        return session.read.parquet(path)
+        frame = session.read.parquet(path)
+        _ = frame.schema  # over Spark Connect, nothing is read before
+        return frame
     except PySparkException as problem:
         refused = unreadable_column(path)
         if refused is None:
@@ -76,10 +100,7 @@ def frame_of(data: Any, session: SparkSession | None) -> Any:
         return reader.options(mode="DROPMALFORMED").csv(data.path)
     if not isinstance(data, str | os.PathLike):
         return data
-    name = os.fspath(data)
-    spark = session or running_session()
-    is_path = "/" in name or name.lower().endswith(".parquet")
-    return read_parquet(name, spark) if is_path else spark.table(name)
+    return read_stored(os.fspath(data), session or running_session())
 
 
 def require_frame(item: Input) -> DataFrame:
@@ -133,6 +154,8 @@ def in_zone(frame: DataFrame, columns: Columns) -> DataFrame:
     """The DataFrame with times without a zone as those of the declared one, null where its clocks skipped them. Of two
     moments with one time, when clocks are set back, it is the earlier one."""
     local = local_times(frame, columns)
+    if not local:  # Spark Connect refuses to replace no columns
+        return frame
     return frame.withColumns({name: _moment(column(name), columns.text.zone or "UTC") for name in local})
 
 

@@ -32,6 +32,7 @@ from cepheid.pattern import Query
 from cepheid.spark.hadoop import open_directory
 from cepheid.spark.session import session
 from cepheid.spark.stream import RunningStream, SparkStream, Trigger, Writer, buckets_of, tasks_of
+from cepheid.spark.workers import require_jvm
 from cepheid.streaming.checkpoint import DIRECTORY, OWN_DIRECTORY, Checkpoint
 from cepheid.streaming.delivery import Sinks
 from cepheid.streaming.metrics import Metrics
@@ -173,6 +174,7 @@ class FileStream:
         before = _require_place(paths, checkpoint, log, own / SLIPS, is_moved)
         with _shielded_gateway():
             spark = session(master, _SETTINGS)
+        require_jvm(spark, "streams")
         # Rows of several queries have the name of theirs, so that they are not lines of the input.
         as_lines = paths.format != "parquet" and output.shape == EVENTS and not is_several
         examples = list(representatives(queries)) if is_several else [written.query for written in queries.values()]

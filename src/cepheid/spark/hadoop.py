@@ -8,6 +8,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from cepheid.errors import InputProblem, shown
+from cepheid.spark.workers import require_jvm
 from cepheid.streaming.storage import Directory, is_local, local_directory
 
 
@@ -69,4 +70,7 @@ class HadoopDirectory(Directory):
 
 
 def open_directory(path: str, session: SparkSession) -> Directory:
-    return local_directory(path) if is_local(path) else HadoopDirectory(session, path)
+    if is_local(path):
+        return local_directory(path)
+    require_jvm(session, f"the directory `{shown(path, 200)}`")
+    return HadoopDirectory(session, path)

@@ -45,8 +45,9 @@ from cepheid.spark.dataframes import (
     frame_of,
     in_zone,
     is_narrow,
+    is_path,
     local_times,
-    read_parquet,
+    read_stored,
     require_frame,
     require_times,
     schema_of,
@@ -124,16 +125,15 @@ class SparkSource:
                 expected="Parquet files or a table, for a path that Spark reads",
                 hint='leave `session` out, read it with spark.read, or use cepheid.CsvFiles(path, "type string, ...")',
             )
-        is_path = "/" in name or name.lower().endswith(".parquet")
-        frame = read_parquet(name, session) if is_path else session.table(name)
+        frame = read_stored(name, session)
         source = cls.of(frame, columns)
         if local_times(frame, columns):  # Spark reads them
             return source
         names = source.frame.columns
-        if is_path and is_delta(name) and not delta_files(name).partitioned:
+        if is_path(name) and is_delta(name) and not delta_files(name).partitioned:
             # A column that was added later is null in the files before.
             names = [own for own in names if own in (columns.type, *columns.times)]
-        return replace(source, files=_stored_parquet(source.frame, columns.time, names), of_files=is_path)
+        return replace(source, files=_stored_parquet(source.frame, columns.time, names), of_files=is_path(name))
 
     @classmethod
     def _csv(cls, files: CsvFiles, session: SparkSession, columns: Columns) -> SparkSource:

@@ -26,7 +26,7 @@ from cepheid.spark.file_stream import FileStream, StreamPaths
 from cepheid.spark.hadoop import open_directory
 from cepheid.spark.source import SparkEvents, SparkSource
 from cepheid.spark.stream import RunningStream, SparkStream, Trigger, Writer, buckets_of, tasks_of
-from cepheid.spark.workers import require_workers
+from cepheid.spark.workers import require_jvm, require_workers
 from cepheid.spark.writers import BatchDirectories
 from cepheid.streaming.checkpoint import Checkpoint
 from cepheid.streaming.delivery import Sinks
@@ -170,6 +170,7 @@ def stream(
             Trigger(available_now, interval, end_of_time), on_progress
         )
     session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    require_jvm(session, "streams")
     saved = Checkpoint(open_directory(checkpoint, session), checkpoint)
     known = saved.versions() if several else []
     queries = known[-1].queries if query is None and known else _written(query, dialect)

@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from cepheid.spark.hadoop import open_directory
+from cepheid.spark.workers import require_jvm
 from cepheid.streaming.bucket_context import BucketContext, Moved
 from cepheid.streaming.bucket_state import number_of
 from cepheid.streaming.checkpoint import Checkpoint
@@ -53,6 +54,7 @@ def state_frame(checkpoint: Checkpoint, session: SparkSession) -> Iterator[DataF
 
 def read_state(path: str, session: SparkSession) -> StreamState:
     """The state of a stream after the last completed batch, read from its checkpoint."""
+    require_jvm(session, "the state of a stream")
     checkpoint = Checkpoint(open_directory(path, session), path)
     checkpoint.require_intact()
     with spark_failures(checkpoint, session), state_frame(checkpoint, session) as states:

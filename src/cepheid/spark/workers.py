@@ -107,6 +107,15 @@ def is_remote(session: SparkSession) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect.")
 
 
+def require_jvm(session: SparkSession, what: str) -> None:
+    """Refuses what needs the JVM of the driver, which a client of Spark Connect does not have."""
+    if is_remote(session):
+        raise NotAvailable(
+            f"{what} over Spark Connect, whose clients reach neither file systems nor state",
+            hint="run it in a process of its own without Connect: cepheid.session(master), or spark-submit",
+        )
+
+
 def _is_local(session: SparkSession) -> bool:
     """Whether the workers run on this machine."""
     return not is_remote(session) and str(session.sparkContext.master).startswith("local")
