@@ -70,6 +70,31 @@ def test_many_absences_among_events_with_duration(rng: random.Random) -> None:
     agrees(rng, 20)
 
 
+SIMULTANEOUS = (
+    "seq(a, !b, c; 5)",
+    "seq(a, !b, c)",
+    "seq(!b, c; 5)",
+    "seq(!b, and(a, c; 5); 5)",
+    "seq(a, !seq(d, b; 3), c; 5)",
+    "seq(a, !and(d, b; 3), or(c, e); 5)",
+    "and(seq(a, !b, c; 5), d; 3)",
+    "seq(a, !b, seq(c, d; 5); 5)",
+)
+
+
+@pytest.mark.parametrize("event", SIMULTANEOUS)
+def test_an_absence_counts_all_events_of_the_time_of_its_bound(event: str) -> None:
+    """B comes after C at the same time: in a later batch, or after it in the same one."""
+    for seed in range(12):
+        rng = random.Random(seed)
+        times = sorted(rng.choices(range(4), k=9))
+        stream = stream_of([{"type": rng.choice("ABCD"), "ts": time} for time in times])
+        query = bound(f"complex Q on A as a, B as b, C as c, D as d, A as e event {event}", stream)
+        kernel, everywhere = kernel_of(query, stream, evaluator="tree"), list(range(1, len(stream.events)))
+        for cuts in ([], *([at] for at in everywhere), everywhere):
+            assert found_by(kernel, stream, cuts) == by_oracle(query, stream), (stream.events, cuts)
+
+
 LAZY = {
     "disjunction": (
         "complex Q on C as x, B as y, D as z, A as w event seq(and(x, or(y, z); 5), w; 5)",

@@ -14,7 +14,7 @@ maximal group that its neighbours leave. So every closure's group follows from t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -111,6 +111,22 @@ class Alternative:
             return not absence.in_sequence or not absence.beside.after
         after = (var for level in absence.sides.after for part in level for var in part)
         return not absence.in_sequence or not set(self.joined).intersection(after)
+
+    def may_end_with(self, variables: Collection[str]) -> bool:
+        """Whether the event of one of these variables can be the last of a match."""
+        return not set(variables).isdisjoint(last_variables(self.operands))
+
+
+def last_variables(operands: Pattern) -> list[str]:
+    """The variables whose event can be the last of a match."""
+    match operands:
+        case Seq():
+            return last_variables(operands.items[-1])
+        case Conj() | Disj():
+            return [var for item in operands.items for var in last_variables(item)]
+        case _:
+            assert isinstance(operands, EventClass)
+            return [operands.var]
 
 
 def alternatives(query: Query) -> tuple[Alternative, ...]:

@@ -25,9 +25,9 @@ from cepheid.events import START
 from cepheid.kernels.tree.buffers import NEVER, Buffer, Buffers, shared_leaves
 from cepheid.kernels.tree.joins import Branch
 from cepheid.kernels.tree.output import Output
-from cepheid.optimize.alternatives import alternatives
+from cepheid.optimize.alternatives import alternatives, last_variables
 from cepheid.optimize.search import TREE_OPTIONS
-from cepheid.pattern import Conj, Disj, EventClass, Kleene, Pattern, Seq, walk
+from cepheid.pattern import Disj, Kleene, walk
 from cepheid.physical import Options, Plan
 from cepheid.runtime.kernel import END_OF_TIME, FREE, LARGE_OUTPUT, Kernel, OperatorRegisters
 from cepheid.tree_plan import DisNode, LeafBuffer, tree_nodes, tree_text
@@ -178,7 +178,7 @@ class _Generator:
         now_measure = measure[stop - 1]
         """
         buffers = self.buffers
-        finals = {var for branch in self.branches for var in _finals(branch.alternative.operands)}
+        finals = {var for branch in self.branches for var in last_variables(branch.alternative.operands)}
         final_bits = sum({1 << buffers.steps[var].begin for var in finals})
         wanted = self.builder.bits_of(self.plan.steps)
         w("events += stop - start")
@@ -261,15 +261,3 @@ class _Generator:
             with w.block(f"if {leaf.base} < {leaf.following}:"):
                 w(f"oldest = min(oldest, {leaf.field('row', leaf.index(leaf.base))})")
         self.builder.keep_from(w, "oldest")
-
-
-def _finals(operands: Pattern) -> list[str]:
-    """The variables whose event can be the last of a match."""
-    match operands:
-        case Seq():
-            return _finals(operands.items[-1])
-        case Conj() | Disj():
-            return [var for item in operands.items for var in _finals(item)]
-        case _:
-            assert isinstance(operands, EventClass)
-            return [operands.var]

@@ -51,7 +51,7 @@ class Top:
         self.root = root
         self.negations = negations
         self.group_of = {group.var: group for group in alternative.groups}
-        waits = any(alternative.waits(negation.absence) for negation in negations)
+        waits = any(self._waits(negation.absence) for negation in negations)
         self.members: list[Expr] = []
         self.tests: list[Expr] = list(tests)
         self.chain_of: dict[str, Chain | None] = {}
@@ -67,6 +67,13 @@ class Top:
         closing = [group for group in self.alternative.groups if group.closing]
         leading = [group for group in closing if not self.alternative.follows_plain(group)]
         return len(leading) if len(closing) > 1 else 0
+
+    def _waits(self, absence: Absence) -> bool:
+        """Whether a record may have to wait for events that must not occur. In CED the bounds count, so where an
+        operand that may end the match bounds the interval, events of the same time count that come after it."""
+        if self.alternative.waits(absence):
+            return True
+        return self.buffers.by_operator and self.alternative.may_end_with(absence.beside.after[0])
 
     def _sort_tests(self) -> None:
         """Ruling 8: a predicate on a closure's attribute is one that each member must satisfy; one that reads the whole
@@ -475,7 +482,7 @@ class Top:
         for part in negation.parts:
             stops, checks = [f"{part.end('m')} < since"], [f"{part.end('m')} <= upto"]
             self._search(w, part, "upto + 1", stops, checks, known)
-        if self.alternative.waits(absence):
+        if self._waits(absence):
             w("deadline = max(deadline, upto)")
 
     def _operand_edge(self, w: Writer, target: str, operands: Level, *, latest: bool, function: str = "max") -> None:
