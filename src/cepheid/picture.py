@@ -91,7 +91,15 @@ def document(explanation: Explanation) -> str:
 
 def automaton_picture(automaton: Automaton) -> str:
     """For a page, where SVG needs no namespace."""
-    drawn = _automaton(automaton)
+    return _on_page(_automaton(automaton))
+
+
+def tree_picture(tree: Node) -> str:
+    """For a page, too."""
+    return _on_page(_tree(tree))
+
+
+def _on_page(drawn: _Drawing) -> str:
     return _svg(drawn.elements, drawn.height).rstrip()
 
 

@@ -138,7 +138,7 @@ def render_html(explanation: Explanation) -> str:
         f'<html lang="en"><head><meta charset="utf-8"><title>{heading}</title><style>{_STYLE}</style></head><body>',
         f"<h1>{heading}</h1>",
         *([f"<pre>{_html_lines(explanation.text)}</pre>"] if explanation.text else []),
-        _html_list(explanation.tree),
+        picture.tree_picture(explanation.tree),
     ]
     for title, automaton in explanation.automata:
         parts += [
@@ -147,6 +147,7 @@ def render_html(explanation: Explanation) -> str:
             picture.automaton_picture(automaton),
             _html_table(automaton),
         ]
+    parts.append(f"<details><summary>As a list</summary>{_html_list(explanation.tree)}</details>")
     return "\n".join([*parts, "</body></html>"]) + "\n"
 
 

@@ -89,6 +89,15 @@ def test_a_query_prints_as_its_text_and_shows_a_picture() -> None:
         assert query._repr_html_() == cepheid.explain(query, format="svg")
 
 
+@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize("events", [None, EVENTS], ids=["query", "plan"])
+def test_a_page_has_a_picture_in_every_language(name: str, events: pa.Table | None) -> None:
+    page = cepheid.explain(QUERIES[name], events, format="html")
+    drawn = "".join(re.findall(r"<svg .*?</svg>", page, re.DOTALL))
+    assert re.search(">query[^<]*</text>", drawn) and (events is None or ">evaluator: " in drawn)
+    assert "<li>evaluator: " in page or events is None  # as text, too
+
+
 def test_the_page_shows_the_text_of_the_query() -> None:
     page = cepheid.explain(QUERIES["zstream"], format="html")
     assert "<pre>PATTERN A;!B;C\nWHERE A.v &lt; C.v AND" in page
