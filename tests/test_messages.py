@@ -216,6 +216,17 @@ def test_a_time_that_is_a_string_of_digits(tmp_path: Path) -> None:
     assert 'the time is the string "17", neither' in found.stderr and "without quotes" in found.stderr
 
 
+@pytest.mark.parametrize(("time", "kind"), [("1709280000", "int64"), ("1709280000.25", "float64")])
+def test_numbers_in_a_column_of_strings_are_no_format(tmp_path: Path, time: str, kind: str) -> None:
+    with pytest.raises(CepheidError) as raised:
+        cepheid.match("EVENT Shelf x", pd.DataFrame({"type": ["Shelf"], "ts": [time]}))
+    assert f'column.astype("{kind}")' in str(raised.value) and "%d" not in str(raised.value)
+    (tmp_path / "a.jsonl").write_text(f'{{"type": "Shelf", "ts": "{time}"}}\n')
+    found = CliRunner().invoke(app, ["run", "--query", "EVENT Shelf x", "--input", str(tmp_path / "a.jsonl")])
+    assert f'the string "{time}"' in found.stderr and "%d" not in found.stderr
+    assert "without quotes" in found.stderr
+
+
 TEXTS = ["2024-03-01T00:00:00+01:00", "2024-03-02"]
 
 

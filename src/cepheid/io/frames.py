@@ -328,7 +328,7 @@ def _unread(column: str, strings: pa.ChunkedArray) -> InputProblem:
     unread = [(i, s) for i, s in enumerate(strings.to_pylist()) if s is not None and timestamp(s) is None]
     at, wrong = unread[0]
     return InputProblem(
-        f"the time `{shown(wrong)}` in row {at} of `{shown(column)}` is {NO_TIME}",
+        f"the time `{shown(wrong)}` in row {at} of `{shown(column)}` is a string, {NO_TIME}",
         expected="timestamps, whole numbers, or strings of ISO 8601 (2024-03-01 08:00:00)",
         hint=time_hint(f"`{text}`" for _, text in unread),
     )

@@ -52,7 +52,7 @@ def unit_of(word: str) -> str:
     return unit
 
 
-_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 
 NO_TIME = "neither an integer nor an ISO 8601 timestamp"
 """The reason to reject a value that is no time."""
@@ -147,16 +147,26 @@ def _swapped(format: str) -> str:
     return format.replace("%m", "%_").replace("%d", "%m").replace("%_", "%d") if "%m" in format else format
 
 
+_SHOWN = re.compile(r"[`\"]([^`\"]*)[`\"]")
+
+
 def time_hint(reasons: Iterable[str], format: str | None = None, in_python: bool = True) -> str:
     """How to read times that are not recognised, with the format that they seem to have, or that is declared. The
     reasons to reject them show them in backquotes."""
-    shown_times = (reason.partition("`")[2].partition("`")[0].strip() for reason in islice(reasons, _MOST_SEEN))
-    times = [time for time in shown_times if time] or [""]
+    shown_times = (_SHOWN.search(reason) for reason in islice(reasons, _MOST_SEEN))
+    times = [time for found in shown_times if found and (time := found[1].strip())] or [""]
     if format is not None:
         seen = _read_most(times)
         option = f'time_format="{seen}"' if in_python else f"--time-format '{seen}'"
         meant = "" if seen is None or seen == format else f", and seem to have {option}"
         return f"the times are declared to have the format {shown(format)}{meant}"
+    if all(map(_NUMBER.fullmatch, times)):
+        converted = "float64" if any("." in time for time in times) else "int64"
+        return "a number is written without quotes" + (
+            f', and a column of strings converted first, in pandas with column.astype("{converted}")'
+            if in_python
+            else ""
+        )
     lacks = "a day" if _NO_DAY.fullmatch(times[0]) else "a year" if _NO_YEAR.fullmatch(times[0]) else None
     if lacks is not None:
         return (
@@ -244,7 +254,7 @@ def event_time(
         raise Malformed(f"no {noun}: `{shown(column)}` is {state}")
     if isinstance(value, str):
         ticks = timestamp(value)
-        if ticks is None and _INTEGER.fullmatch(value):  # in JSON: CSV has no quotes around numbers
+        if ticks is None and _NUMBER.fullmatch(value):  # in JSON: CSV has no quotes around numbers
             text = f'the {noun} is the string "{shown(value)}", {NO_TIME}'
             raise Malformed(f"{text}; write it without quotes")
         if ticks is None and (reason := skipped_time(value, noun)) is not None:
