@@ -8,6 +8,7 @@ by end, then by arrival, which is the position in the input of the completing ev
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +21,8 @@ from cepheid.dialect import COMBINATIONS
 from cepheid.engine import thresholds
 from cepheid.engine.adaptation import stepper_for
 from cepheid.engine.composition import Composed
-from cepheid.engine.derived_order import events_of_order, match_orders, match_permutation
+from cepheid.engine.derived_order import events_of_orders, match_orders, match_permutation, order_permutation
+from cepheid.engine.first_identities import first_of_each
 from cepheid.engine.gather import Gatherer, OutputColumn, with_types
 from cepheid.engine.histories import histories, require_timers
 from cepheid.engine.layout import INTERVAL
@@ -40,7 +42,7 @@ from cepheid.io.source import Source, columns_read
 from cepheid.kernels.registry import kernel_for
 from cepheid.optimize.distribution import may_drop
 from cepheid.pattern import Kleene, Query, walk
-from cepheid.runtime.kernel import END_OF_TIME, Kernel, Positions, joined_positions
+from cepheid.runtime.kernel import END_OF_TIME, Array, Kernel, Positions, joined_positions
 
 NOTHING_SHOWN: Mapping[str, Sequence[str]] = {}
 _ORDER = "\0order"
@@ -205,46 +207,40 @@ class Deriving:
             return found
         waiting = joined_batches([*self.held, *found])
         is_ready = numbers_of(waiting, TIME) < self.frontier
-        keys = list(zip(*(waiting.column(name).to_pylist() for name in (TIME, START, _ORDER)), strict=True))
-        ready = sorted(np.flatnonzero(is_ready).tolist(), key=keys.__getitem__)[: self.left]
+        ends, starts, orders = numbers_of(waiting, TIME), numbers_of(waiting, START), waiting.column(_ORDER)
+        order = order_permutation(ends, starts, orders)
+        ready = order[is_ready[order]][: self.left]
         if self.node.prepared.query.consumes:
-            ready = [row for row in ready if self._consumes(keys[row][2])]
-            waits = (min(events_of_order(keys[row][2])) for row in np.flatnonzero(~is_ready).tolist())
-            oldest = min([self.run.oldest, *waits])
+            ready = ready[self._consumes(orders.take(pa.array(ready)))]
+            waits, _ = events_of_orders(orders.filter(pa.array(~is_ready)))
+            oldest = min(self.run.oldest, int(waits.min(initial=END_OF_TIME)))
             self.used = {position for position in self.used if position >= oldest}
         if self.left is None:
             self.held = [] if is_ready.all() else [waiting.filter(pa.array(~is_ready))]
-            return [waiting.take(pa.array(ready, pa.int64()))] if ready else []
+            return [waiting.take(pa.array(ready))] if len(ready) else []
         self.left -= len(ready)
         self.held = [waiting.filter(pa.array(~is_ready))] if self.left and not is_ready.all() else []
-        return [waiting.take(pa.array(sorted(ready)))] if ready else []
+        return [waiting.take(pa.array(np.sort(ready)))] if len(ready) else []
 
-    def _consumes(self, order: list[int]) -> bool:
-        """Whether no event of a match (see `match_orders`) is in one before."""
-        events = events_of_order(order)
-        is_free = self.used.isdisjoint(events)
-        if is_free:
-            self.used.update(events)
+    def _consumes(self, orders: pa.ListArray) -> Array:
+        """Whether no event of each match (see `match_orders`) is in one before."""
+        positions, bounds = events_of_orders(orders)
+        events = positions.tolist()
+        is_free = np.zeros(len(orders), bool)
+        for number, (first, last) in enumerate(itertools.pairwise(bounds.tolist())):
+            match = events[first:last]
+            if self.used.isdisjoint(match):
+                self.used.update(match)
+                is_free[number] = True
         return is_free
 
     def _distinct(self, found: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """The first event of each identity."""
         if self.node.identity is None or not found:
             return found
-        events, seen = joined_batches(found), self.seen
-        values = events.column(EVENT_ID).to_pylist()
-        distinct = set(values) if not pa.types.is_nested(events.schema.field(EVENT_ID).type) else set()
-        if None not in distinct and len(distinct) == len(values) and seen.isdisjoint(distinct):
-            seen |= distinct
-            return [events]
-        chosen = []
-        for row, value in enumerate(values):
-            identity = tuple(value) if isinstance(value, list) else value
-            if identity is None or identity not in seen:
-                chosen.append(row)
-                if identity is not None:
-                    seen.add(identity)
-        return [events if len(chosen) == events.num_rows else events.take(pa.array(chosen, pa.int64()))]
+        events = joined_batches(found)
+        is_new = first_of_each(events.column(EVENT_ID), self.seen)
+        return [events if is_new.all() else events.filter(pa.array(is_new))]
 
 
 # --- the graph --------------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from cepheid.engine.positions import match_order
 from cepheid.runtime.kernel import Array
 
 
@@ -26,37 +25,74 @@ def match_permutation(
     return np.lexsort((*reversed(_match_keys(columns)), start, arrival, end))
 
 
-def match_orders(columns: Mapping[str, pa.Array]) -> pa.Array:
-    """The order of each match among those with its end and start, as a list: see `match_order`."""
-    orders = []
-    for bound in zip(*(column.to_pylist() for column in columns.values()), strict=True):
-        groups = [at if isinstance(at, list) else [] if at is None else [at] for at in bound]
-        events, counts = match_order(groups)
-        orders.append([*events, -1, *counts])
-    return pa.array(orders, pa.list_(pa.int64()))
+def match_orders(columns: Mapping[str, pa.Array]) -> pa.ListArray:
+    """The order of each match among those with its end and start, as a list: the positions of its events, -1, and the
+    numbers of events of each variable (see `match_order`)."""
+    groups = _groups(columns)
+    sizes = np.sum([lengths for _, lengths in groups], axis=0) + 1 + len(groups)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    orders = np.full(offsets[-1], -1, np.int64)
+    filled = offsets[:-1].copy()
+    for values, lengths in groups:
+        orders[_places(filled, lengths)] = values
+        filled += lengths
+    for number, (_, lengths) in enumerate(groups, 1):
+        orders[filled + number] = -lengths
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(orders))
 
 
-def events_of_order(order: list[int]) -> list[int]:
-    """The positions of the events of a match (see `match_orders`)."""
-    return order[: order.index(-1)]
+def order_permutation(end: Array, start: Array, orders: pa.ListArray) -> Array:
+    """The order of matches by end, start and `match_orders`. Only those with equal ends and starts are compared by
+    their events."""
+    order: Array = np.lexsort((start, end))
+    is_equal = (end[order][1:] == end[order][:-1]) & (start[order][1:] == start[order][:-1])
+    if is_equal.any():
+        at = np.flatnonzero(np.concatenate([is_equal, [False]]) | np.concatenate([[False], is_equal]))
+        tied = order[at]
+        compared = orders.take(pa.array(tied))
+        lengths = np.asarray(compared.value_lengths(), np.int64)
+        # A shorter list has -1 before any later column, so what fills it up is never compared.
+        table = np.zeros((len(tied), lengths.max()), np.int64)
+        table.ravel()[_places(np.arange(len(tied)) * table.shape[1], lengths)] = np.asarray(compared.flatten())
+        order[at] = tied[np.lexsort((*reversed(table.T), start[tied], end[tied]))]
+    return order
+
+
+def events_of_orders(orders: pa.ListArray) -> tuple[Array, Array]:
+    """The positions of the events of some matches, one after the other, and where those of each begin and end."""
+    values, offsets = np.asarray(orders.flatten(), np.int64), np.asarray(orders.offsets, np.int64)
+    offsets = offsets - offsets[0]
+    negative = np.flatnonzero(values < 0)
+    lengths = negative[np.searchsorted(negative, offsets[:-1])] - offsets[:-1]
+    return values[_places(offsets[:-1], lengths)], np.concatenate([[0], np.cumsum(lengths)])
+
+
+def _places(starts: Array, lengths: Array) -> Array:
+    """The places of rows of these lengths that begin there."""
+    before = np.cumsum(lengths) - lengths
+    places: Array = np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
+    return places
 
 
 def _match_keys(columns: Mapping[str, pa.Array]) -> list[Array]:
     """The positions of the events of each match, variable by variable, then the number of events of each, more first.
     Lists of different lengths are filled up with -1, which comes before every position."""
-    groups = [
-        (np.asarray(c.flatten()), np.asarray(c.value_lengths().fill_null(0), np.int64))
-        if pa.types.is_list(c.type)
-        else (np.asarray(c.drop_null()), np.asarray(c.is_valid()).astype(np.int64))
-        for c in columns.values()
-    ]
+    groups = _groups(columns)
     count = len(groups[0][1])
     totals = np.sum([lengths for _, lengths in groups], axis=0)
     table = np.full((count, int(totals.max(initial=0))), -1, np.int64)
-    filled = np.zeros(count, np.int64)
+    filled = np.arange(count) * table.shape[1]
     for values, lengths in groups:
-        rows = np.repeat(np.arange(count), lengths)
-        within = np.arange(len(values)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        table[rows, filled[rows] + within] = values
+        table.ravel()[_places(filled, lengths)] = values
         filled += lengths
     return [*table.T, *(-lengths for _, lengths in groups)]
+
+
+def _groups(columns: Mapping[str, pa.Array]) -> list[tuple[Array, Array]]:
+    """The positions of the events of each variable, one match after the other, and how many each match has."""
+    return [
+        (np.asarray(c.flatten(), np.int64), np.asarray(c.value_lengths().fill_null(0), np.int64))
+        if pa.types.is_list(c.type)
+        else (np.asarray(c.drop_null(), np.int64), np.asarray(c.is_valid()).astype(np.int64))
+        for c in columns.values()
+    ]
