@@ -42,7 +42,7 @@ def test_matches_are_in_the_order_of_their_definition(seed: int) -> None:
     assert (list(range(count)) if order is None else order.tolist()) == by_arrival
 
 
-IDENTITIES = {
+IDENTITIES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "integers": (pa.int64(), [1, 2, None]),
     "strings": (pa.string(), ["", "a", "b", None]),
     "codes": (pa.dictionary(pa.int32(), pa.string()), ["a", "b", None]),
