@@ -69,6 +69,33 @@ def test_an_equal_inner_query_runs_once(monkeypatch: pytest.MonkeyPatch) -> None
         assert different_rows(rows_of(cepheid.match(text, events, evaluator="reference")), found[name]) is None
 
 
+def test_explain_says_why_inner_queries_are_not_shared() -> None:
+    of_c = "Q: EVENT SEQ(Pair p, C c) WITHIN 20"
+
+    def explained(texts: dict[str, str], **options: str) -> str:
+        return cepheid.explain(texts, random_events(random.Random(1), 60), **options)  # type: ignore[arg-type]
+
+    def reasons(texts: dict[str, str], **options: str) -> list[str]:
+        (_, _, below) = explained(texts, **options).partition("inner queries that are not shared\n")
+        return [line[line.index("─ ") + 2 :] for line in below.splitlines() if line.startswith("   ")]
+
+    texts = {"one": f"{PAIR}\n{of_c}", "two": f"{PAIR.replace('10', '11')}\n{of_c}"}
+    assert reasons(texts)[0] == "Pair of one: Pair of two has another window"
+    texts["two"] = f"{PAIR.replace('k] W', 'k] AND b.v > 1 W').replace('a.k AS', 'b.k AS')}\n{of_c}"
+    assert reasons(texts)[0] == "Pair of one: Pair of two has another condition and another RETURN"
+    texts["two"] = f"{PAIR.replace('Pair', 'Other').replace('B b', 'C b')}\n{of_c.replace('Pair', 'Other')}"
+    assert reasons(texts)[0] == "Pair of one: no other query uses one like it"
+    texts["two"] = f"{PAIR}\n{of_c.replace('C c', 'B c')}"
+    assert reasons(texts) == []
+    assert "Pair (stacks): evaluated once for one, two\n" in explained(texts)
+    assert reasons(texts, evaluator="tree")[0] == "Pair of one: an evaluator is forced"
+    texts |= {"pair": PAIR, "some": f"{PAIR} LIMIT 2"}
+    assert "; evaluated again for some, pair, equal to it: it has LIMIT" in explained(texts)
+    other = "Other: EVENT SEQ(A a, C b) WHERE [k] WITHIN 10 RETURN a.k AS k\n"
+    texts["three"] = f"{PAIR}\n{other}Q: EVENT SEQ(Pair p, Other c) WITHIN 20"
+    assert "Other (stacks): evaluated once for three; no other query uses one like it" in explained(texts)
+
+
 def random_texts(rng: random.Random) -> dict[str, str]:
     """Some scripts, queries over the same inner ones, and inner ones by themselves."""
     texts: dict[str, str] = {}

@@ -8,6 +8,7 @@ from itertools import islice
 from cepheid import expr as ex
 from cepheid.deploy.deployment import Common, Deployment, FamilyGroup, Operator, United, Written
 from cepheid.deploy.expected import expected_costs
+from cepheid.deploy.graphs import why_not_common
 from cepheid.errors import counted
 from cepheid.explanation import Explained, rendered
 from cepheid.io.source import SourceDescription
@@ -50,11 +51,13 @@ def describe(deployment: Deployment, costs: Mapping[str, float] = NO_COSTS) -> N
         nodes.append(
             Node(f"{counted(len(others), 'more plan')} like these, for the trees of {queries_of_others} queries")
         )
-    nodes += map(_common_node, deployment.common)
+    apart = why_not_common(deployment)
+    nodes += (_common_node(common, apart) for common in deployment.common)
     shared = [operator for operator in single if len(operator.names) > 1]
     if shared:
         nodes.append(Node("equal queries, evaluated once", tuple(map(_operator_node, shared))))
     nodes += _alone_nodes(deployment, [operator for operator in single if len(operator.names) == 1])
+    nodes += _inner_alone(single, apart)
     nodes += _most_expensive([operator for operator in single if operator.name in costs], costs)
     if deployment.refused:
         refused = (Node(f"{name}: {str(error).splitlines()[0]}") for name, error in deployment.refused.items())
@@ -120,16 +123,20 @@ def _union_node(union: United) -> Node:
     return Node(label, (*children, Node("trees (a stream runs each by itself)", tuple(trees))))
 
 
-def _common_node(common: Common) -> Node:
+def _common_node(common: Common, apart: Mapping[str, Sequence[str]]) -> Node:
     """The inner queries of several operators, each with those that use it."""
     inner = []
     for node in common.inner.values():
         users = [name for one in common.operators if node.name in one.feeding for name in one.names]
         own = common.shown.get(node.name)
         of = "" if own is None else f", and its matches are those of {_names(own.names)}"
+        of += "".join(f"; {reason}" for reason in apart.get(node.name, ()))
         inner.append(Node(f"{node.label} ({node.prepared.plan.evaluator}): evaluated once for {_names(users)}{of}"))
     fed = tuple(map(_operator_node, common.fed))
-    label = "queries over other queries, each of which is evaluated once (a stream evaluates them for each query)"
+    label = (
+        "queries over other queries, each of which is evaluated once "
+        "(in a stream, and on Spark, for each query: a bucket has a state for each)"
+    )
     return Node(label, (Node("inner queries", tuple(inner)), *fed))
 
 
@@ -141,6 +148,20 @@ def _alone_nodes(deployment: Deployment, operators: Sequence[Operator]) -> list[
         reason = "; ".join(dict.fromkeys(reason for reason in (of_family, of_union) if reason is not None))
         reasons.setdefault(reason, []).extend(operator.names)
     return [Node(f"evaluated alone, {reason}: {_names(names)}") for reason, names in reasons.items()]
+
+
+def _inner_alone(operators: Sequence[Operator], apart: Mapping[str, Sequence[str]]) -> list[Node]:
+    """The inner queries that are evaluated for each operator, with the reasons."""
+    lines = [
+        f"{node.label} of {_names(operator.names)}: {'; '.join(apart[name])}"
+        for operator in operators
+        for name, node in operator.feeding.items()
+        if name in apart
+    ]
+    if not lines:
+        return []
+    more = [f"and {len(lines) - _MOST_NAMES} more"] if len(lines) > _MOST_NAMES else []
+    return [Node("inner queries that are not shared", tuple(map(Node, [*lines[:_MOST_NAMES], *more])))]
 
 
 def _most_expensive(operators: Sequence[Operator], costs: Mapping[str, float]) -> list[Node]:
