@@ -28,7 +28,10 @@ from cepheid.physical import Kind, Lowered, kind_of
 
 LONGEST = 8
 """The most events of a family."""
-BY_STRATEGY = "its events are chosen by a strategy, and runs of different queries share beginnings in families only"
+BY_STRATEGY = (
+    "its events are chosen by a strategy, and a run holds the state of one query: equal beginnings are shared in "
+    "families of sequences of single events only"
+)
 """Why a query of SASE+ is in no union."""
 VERSION = "\0version"
 """The attribute of an event that counts the changes of a deployment before it arrived."""
