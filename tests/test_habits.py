@@ -33,6 +33,15 @@ EVENTS = pd.DataFrame({"type": ["Shelf", "Exit"], "ts": [1, 2], "tag_id": [7, 7]
         (f"{SASE} WHERE s.card = 4111", "a string is written in quotes: '4111'"),
         (f"{SASE} WHERE s.place = 'till WITHIN 5 minutes", "close it where it ends: 'till'"),
         (f"{SASE} WHERE concat(s.place, 'x) = s.place", "close it where it ends: 'x'"),
+        (f"{SASE} WHERE s.e-mail = e.e-mail WITHIN 5", "in backticks: s.`e-mail`"),
+        (f"{SASE} WHERE EXTRACT(EPOCH FROM s.ts) > 0", "subtract"),
+        (f"{SASE} WITHIN (5 minutes)", "without parentheses: WITHIN 5 minutes"),
+        (f"{SASE} WHERE s.tag_id > 1 AND WITHIN 5", "there is no condition after AND"),
+        (f"{SASE} WHERE s.tag_id > 1 OR", "there is no condition after OR"),
+        (f"{SASE} WHERE WITHIN 5", "there is no condition after WHERE"),
+        (f"{SASE} RETURN s.tag id", "s.tag AS id; and a name with a blank in backticks: s.`tag id`"),
+        (f"{SASE} RETURN count()", "write count(*) for the number of matches"),
+        ("EVENT SEQ(Shelf | `404` s, Exit e)", "ANY(Shelf, `404`) s"),
         ("EVENT SEQ(Shelf s, `Exit e)", "close it where it ends: `Exit e`"),
     ],
 )
@@ -41,6 +50,16 @@ def test_hints_at_habits(text: str, hint: str) -> None:
     with pytest.raises(CepheidError) as raised:
         cepheid.match(text, events)
     assert hint in (raised.value.hint or "")
+
+
+def test_a_type_in_another_case_is_named() -> None:
+    with pytest.warns(CepheidWarning, match="no event of type `shelf`.*; did you mean `Shelf`"):
+        cepheid.match("EVENT SEQ(shelf s, Shelf e)", EVENTS)
+
+
+def test_a_time_of_day_gets_a_day() -> None:
+    with pytest.raises(CepheidError, match=r"pd\.to_datetime\('2024-03-01 ' \+ column\)"):
+        cepheid.match(SASE, EVENTS.assign(ts=["08:00", "09:00"]))
 
 
 @pytest.mark.parametrize(

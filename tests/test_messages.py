@@ -274,7 +274,7 @@ SLIPS = {
     "EVENT SEQ(Shelf a, Exit b) WHERE a.shelf LIKE a%": "LIKE 'a%'",
     "EVENT SEQ(Shelf a, Exit b) LIMIT ten": "LIMIT 10",
     "EVENT ANY(Shelf, Exit a)": "ANY(Shelf, Exit) x",
-    "EVENT Shelf a RETURN a.ts x": "a.ts AS name",
+    "EVENT Shelf a RETURN a.ts x": "a.ts AS x",
     "EVENT Shelf a WHERE contains(a.shelf, 'a')": "LIKE '%text%'",
     "EVENT Shelf a WHERE a.ts BETWEEN 1 WITHIN 5": "BETWEEN 1 AND ...",
     "SEQ(Shelf a, Exit b)": "EVENT SEQ(...)",

@@ -118,6 +118,14 @@ def _length(amount: str) -> str:
     return f"write a number: WITHIN 5 minutes; or set the parameter: --param {amount}=..., params={{'{amount}': 5}}"
 
 
+def _hyphened(node: ex.Param, query: Query) -> str | None:
+    """``a.`e-mail` ``, where a name is subtracted from an attribute: `a.e-mail`."""
+    for of in ex.walk(*query.where, *(column.expr for column in query.output or ())):
+        if isinstance(of, ex.Arithmetic) and of.op == "-" and of.right == node and isinstance(of.left, ex.Attr):
+            return f"{of.left.var}.`{of.left.name}-{node.name}`"
+    return None
+
+
 def _no_value(node: ex.Param, query: Query) -> NameProblem:
     """The error of a name that is nothing."""
     name, first = node.name, next(iter(query.roles))
@@ -136,6 +144,14 @@ def _no_value(node: ex.Param, query: Query) -> NameProblem:
             span=node.span,
             expected=f"an attribute of it (`{name}.x`), another value, or a parameter",
             hint=f"an attribute stands after a point: {name}.x{length}; a string is written in quotes: '{name}'",
+        )
+    hyphened = _hyphened(node, query)
+    if hyphened is not None:
+        return NameProblem(
+            f"`{name}` has no value: `-` is a subtraction",
+            span=node.span,
+            expected=f"a value, a parameter, or an attribute (`{first}.{name}`)",
+            hint=f"write a name with a hyphen in backticks: {hyphened}",
         )
     return NameProblem(
         f"`{name}` is neither a variable's attribute nor a parameter with a value",

@@ -30,8 +30,14 @@ def warnings_for(query: Query, schema: Schema, clock: Clock) -> list[str]:
     if not schema.types:
         return empty
     return [*empty, *_lacking_attributes(query, schema), *_mistyped_classes(query, schema)] + [
-        f"the input has no event of type `{name}` (it has {listing(schema.types)})" for name in dict.fromkeys(missing)
+        f"the input has no event of type `{name}` (it has {listing(schema.types)}){_similar(name, schema)}"
+        for name in dict.fromkeys(missing)
     ]
+
+
+def _similar(name: str, schema: Schema) -> str:
+    """A type that differs in the case of its letters alone. Others that are close may be types of rare events."""
+    return next((f"; did you mean `{one}`?" for one in schema.types if one.casefold() == name.casefold()), "")
 
 
 def _lacking_attributes(query: Query, schema: Schema) -> list[str]:

@@ -225,7 +225,7 @@ NUMBERS_IN_TEXT = (
 _SUBTRACT = "subtract the times: (b.ts - a.ts) / 1 second is a number"
 _FROM_LISTS = "RETURN the closure, and compute it from the lists of the output: output='flat', or --output-shape flat"
 _ELSEWHERE = {
-    **dict.fromkeys(("datediff", "timestampdiff", "timediff", "date_diff", "unix_timestamp"), _SUBTRACT),
+    **dict.fromkeys(("datediff", "timestampdiff", "timediff", "date_diff", "unix_timestamp", "epoch"), _SUBTRACT),
     **dict.fromkeys(("now", "current_timestamp", "getdate"), "name a time: TIMESTAMP '2024-03-01 08:00:00'"),
     **dict.fromkeys(("lag", "lead", "previous"), "in SASE+, a[i-1].x is the value before a[i].x"),
     **dict.fromkeys(("isnull", "is_null"), "write x IS NULL"),

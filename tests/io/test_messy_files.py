@@ -180,7 +180,7 @@ def test_another_encoding_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes("type,ts,Stra\u00dfe\nA,1,x\n".encode("latin-1"))
     with pytest.raises(InputProblem, match="not UTF-8 text") as raised:
         match("EVENT SEQ(A a, A b)", tmp_path / "a.csv")
-    assert "encoding=latin-1" in str(raised.value)
+    assert 'encoding="latin-1"' in str(raised.value)
 
 
 NESTED = [

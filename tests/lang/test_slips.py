@@ -27,7 +27,7 @@ SLIPS = [
     (f"{PAIR} WITHIN five minutes", "write a number: WITHIN 5 minutes; or set the parameter"),
     (f"{PAIR} RETURN a.n b.n", "write a comma between two columns: a.n, b.n"),
     (f"{PAIR} RETURN a.n AS x b.n", "write a comma between two columns: a.n AS x, b.n"),
-    (f"{PAIR} RETURN a.n x", "write AS before the name of a column: a.n AS name"),
+    (f"{PAIR} RETURN a.n x", "write AS before the name of a column: a.n AS x"),
     (f"{RUN} RETURN len(a)", "an attribute stands after a point: a.x; a.LEN is the number of its events"),
     (f"{PAIR} WHERE a.s = b", "an attribute stands after a point: b.x; a string is written in quotes: 'b'"),
     (f"{RUN} RETURN mean(a.n)", "write avg(a.x)"),

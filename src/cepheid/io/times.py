@@ -170,7 +170,8 @@ def time_hint(reasons: Iterable[str], format: str | None = None, in_python: bool
     lacks = "a day" if _NO_DAY.fullmatch(times[0]) else "a year" if _NO_YEAR.fullmatch(times[0]) else None
     if lacks is not None:
         return (
-            f"it has no {lacks[2:]}; add {lacks} to the column first, in pandas with pd.to_datetime('2024 ' + column)"
+            f"it has no {lacks[2:]}; add {lacks} to the column first, in pandas with "
+            f"pd.to_datetime('{'2024-03-01' if lacks == 'a day' else '2024'} ' + column)"
         )
     guessed = _read_most(times) or "%d.%m.%Y"
     option = f'time_format="{guessed}"' if in_python else f"--time-format '{guessed}'"

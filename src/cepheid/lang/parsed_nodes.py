@@ -58,7 +58,9 @@ def aggregate(fn: str, args: tuple[Expr, ...], span: Span) -> Expr:
                 f"`{fn}` takes an attribute, or an expression over attributes, of one variable",
                 span=span,
                 expected=f"{fn}(variable.attribute)" + (", count(variable) or count(*)" if fn == "count" else ""),
-                hint=f"write {fn}(a.x * a.y), over one variable; compute from the matches what reads several",
+                hint="write count(*) for the number of matches, count(a) for that of the events of a closure"
+                if fn == "count" and not args
+                else f"write {fn}(a.x * a.y), over one variable; compute from the matches what reads several",
             )
 
 

@@ -90,6 +90,11 @@ _SLIPS = (
         rf"{_IN_PATTERN}([A-Za-z]\w*)\0([./:#@][^\s+*,(){{}};]+)(?=\s*[\w+*,(){{}};])",
         r"write a type with other characters in backticks: `\1\2`",
     ),
+    _slip(r"\bWITHIN\s+\0\(\s*(\d+\s*\w+)\s*\)", r"write a length of time without parentheses: WITHIN \1"),
+    _slip(
+        r"\b(AND|OR|WHERE|NOT)\s*\0(?:(?:WITHIN|RETURN|LIMIT|OUTPUT)\b|\Z)",
+        r"there is no condition after \1: write one, or leave \1 out",
+    ),
     _slip(r"\bWITHIN\s+\0['\"](\d+\s*\w+)['\"]", r"write a length of time without quotes: WITHIN \1"),
     _slip(
         r"\bcomplex\s+(\w+)\s*\0(?:[:=]+\s*)?(seq|and|or)\b",
@@ -202,7 +207,8 @@ _SLIPS = (
     _slip(r";\s*\0;|\0;\s*(?:;|\Z)", "one `;` ends a query"),
     _slip(r"\bFROM\s*\(?\s*\0FILTER\b", "FILTER stands in WHERE: FROM A a; B b WHERE FILTER(a.x = b.x)"),
     _slip(
-        r"\bSEQ\s*\((?:[^()]*,)?\s*(\w+)\s*\0\|\s*(\w+)\s*(\w*)", r"write one event of several types as ANY(\1, \2) \3"
+        r"\bSEQ\s*\((?:[^()]*,)?\s*([\w`]+)\s*\0\|\s*(\w+|`[^`]+`)\s*(\w*)",
+        r"write one event of several types as ANY(\1, \2) \3",
     ),
     _slip(
         rf"\bEVENT\s+SEQ\b{_NOT_WHERE}[,(]\s*\0\(",
@@ -259,7 +265,10 @@ _SLIPS = (
         r"\bRETURN\b[^;]*?(\w+)\.(\w+)\s+\0(\w+)\s+AS\b", r"write a name with a blank in backticks: \1.`\2 \3` AS name"
     ),
     _slip(r"\bRETURN\b[^;]*?(\w+\.\w+(?:\s+AS\s+\w+)?)\s+\0(\w+\.\w+)", r"write a comma between two columns: \1, \2"),
-    _slip(r"\bRETURN\b[^;]*?(\w+\.\w+)\s+\0\w", r"write AS before the name of a column: \1 AS name"),
+    _slip(
+        r"\bRETURN\b[^;]*?(\w+)\.(\w+)\s+\0(\w+)",
+        r"write AS before the name of a column: \1.\2 AS \3; and a name with a blank in backticks: \1.`\2 \3`",
+    ),
     _slip(
         r"\bAS\s+(\w+)\s+\0((?:in|is|or|and|of|per)\s+\w+)\s*(?:[,;]|$)",
         r"write a name with a blank in backticks: AS `\1 \2`",

@@ -102,7 +102,8 @@ def _header(file: Path, raw: str, cells: list[str] | str, required: Columns | No
     path = f"`{shown(str(file), 200)}`"
     if not _is_unicode(raw):
         raise InputProblem(
-            f"the header of {path} is not UTF-8 text", hint="name the encoding of the file: encoding=latin-1"
+            f"the header of {path} is not UTF-8 text",
+            hint='name the encoding of the file: encoding="latin-1", or --encoding latin-1',
         )
     if isinstance(cells, str):
         raise InputProblem(f"the header of {path} cannot be read: {cells}")
