@@ -129,6 +129,17 @@ def test_pictures_of_recipes_are_those_that_the_command_draws() -> None:
         assert f"(pictures/{page.stem}.svg)" in page.read_text()
 
 
+@pytest.mark.parametrize("page", sorted((COOKBOOK / "data").glob("*.csv")), ids=lambda path: path.stem)
+def test_a_page_of_the_cookbook_has_all_its_parts(page: Path) -> None:
+    text = (COOKBOOK / f"{page.stem}.md").read_text()
+    query = min(at for name in LANGUAGES if (at := text.find(f"\n```{name}\n")) >= 0)
+    table, picture, alert = (
+        text.find(part) for part in ("\n| --- |", f"(pictures/{page.stem}.svg)", "\n## One alert instead")
+    )
+    assert page.read_text().strip() in text and query < table < picture < alert
+    assert any(language in LANGUAGES for language, _ in blocks(text[alert:]))
+
+
 def test_the_cookbook_lists_every_recipe() -> None:
     text = (COOKBOOK / "README.md").read_text()
     assert len(RECIPES) >= 10 and all(f"({page.name})" in text for page in RECIPES)
