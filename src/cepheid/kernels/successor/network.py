@@ -261,7 +261,7 @@ class Network(LateTests, ABC):
             if isinstance(op, Next) and sides.before is not None:
                 failed = joined(op, sides.before, event, self.values, self.points)
             if failed is not None:
-                self._else_failed(w, op, "keep", failed)
+                self._else_failed(w, op, "keep", self._in_time(op, failed, sides))
 
     def _sequence(self, w: Writer, op: Next, sides: Sides) -> None:
         left, right = sides.before, sides.occurring
@@ -276,6 +276,18 @@ class Network(LateTests, ABC):
         if op.cancel is not None:
             self._else_failed(w, op, "cancel", event)
 
+    def _in_time(self, op: Waiting, event: Composite, sides: Sides) -> Composite:
+        """An instance whose groups have only the paths that were instances still: OCCURS WITHIN has dropped others
+        without failure."""
+        event = self._limited(event, op.skip, sides)
+        for var, ticks in self._deadlines(op):
+            for group in self.groups_of(event.operator):
+                if var in group.variables:
+                    event = self._since(
+                        event, group, f"{sides.occurring.read(ENDS)} - {self.conditions.constants.integer(ticks)}"
+                    )
+        return event
+
     def _limited(self, event: Composite, predicates: Sequence[Expr], sides: Sides) -> Composite:
         """A composite whose groups OCCURS WITHIN limits: `max(w1[i1 + W1_LIMIT1], t - integers[1])`."""
         for predicate in predicates:
@@ -284,10 +296,13 @@ class Network(LateTests, ABC):
                 continue
             for op in self.groups_of(event.operator):
                 if not {bare.first, bare.second}.isdisjoint(op.variables):
-                    before, limit = event.read(Limit(op.number)), self.conditions.earliest(bare, sides)
-                    limit = limit if before == f"-{LATE}" else f"max({before}, {limit})"
-                    event = event.reading({Limit(op.number): limit})
+                    event = self._since(event, op, self.conditions.earliest(bare, sides))
         return event
+
+    def _since(self, event: Composite, group: Iteration, limit: str) -> Composite:
+        """A composite with only those paths of a group that start at a time or later."""
+        before = event.read(Limit(group.number))
+        return event.reading({Limit(group.number): limit if before == f"-{LATE}" else f"max({before}, {limit})"})
 
     # --- iterations ---------------------------------------------------------------------------------------------------
 
