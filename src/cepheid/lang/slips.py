@@ -48,7 +48,7 @@ def _slip(pattern: str, hint: str) -> tuple[re.Pattern[str], str]:
     return re.compile(pattern, re.IGNORECASE | re.DOTALL), hint
 
 
-_UNITS = "(?:h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|d|days?)"
+_UNITS = "(?:h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|d|days?|w|weeks?)"
 _IN_BRACKETS = r"\[(?:[^\[\]]*,)?\s*"
 _IN_PATTERN = r"(?:[(,;!]|\b(?:EVENT|PATTERN|FROM))\s*"
 _KEYWORDS = r"IN|AND|OR|AS|IS|LIKE|NULL|TRUE|FALSE|BETWEEN|LIMIT|WHERE|WITHIN|RETURN|OUTPUT|CASE|END|FROM|CONTAINS"
@@ -90,6 +90,20 @@ _SLIPS = (
         rf"{_IN_PATTERN}([A-Za-z]\w*)\0([./:#@][^\s+*,(){{}};]+)(?=\s*[\w+*,(){{}};])",
         r"write a type with other characters in backticks: `\1\2`",
     ),
+    _slip(
+        r"\bCASE\b(?:(?!\b(?:WHEN|END)\b).)*\0THEN\b", "write WHEN before the condition: CASE WHEN a.x > 1 THEN 1 END"
+    ),
+    _slip(r"\bCASE\b(?:(?!\bEND\b).)*\0(?:(?:WITHIN|RETURN|LIMIT|OUTPUT)\b|\}|\Z)", "close CASE with END"),
+    _slip(r"\bCAST\s*\(\s*([\w.`\[\]]+)\s*\0,\s*(\w+)", r"write CAST(\1 AS \2)"),
+    _slip(r"\b(TIMESTAMP|DATE)\s+\0(\d+(?:-\d+)*)", r"write the time in quotes: \1 '\2'"),
+    _slip(
+        r"\bINTERVAL\s*['\"](\d+)\s*(\w+)['\"]\s*\0", r"write the number alone in quotes: INTERVAL '\1' \2, or \1 \2"
+    ),
+    _slip(r"\bcomplex\b.*\bcount\s*\(\s*([\w`-]+)\s*\0\)", r"write a window: count(\1; 5 min)"),
+    _slip(rf"\bPATTERN\b{_NOT_WHERE}[;&|]\s*NOT\s+(\w+|`[^`]+`)\s+\0(\w+)", r"write a negation with `!`: !\1 \2"),
+    _slip(rf"\bPATTERN\s+(?!SEQ){_NOT_WHERE}(\w+|`[^`]+`)\s*([+*])\s*\0(\w+)", r"write the variable first: \1 \3\2"),
+    _slip(rf"\bPATTERN\s+(?!SEQ){_NOT_WHERE}\s\0AND\b", "write events in any order with &: PATTERN A & B"),
+    _slip(rf"\bPATTERN\s+(?!SEQ){_NOT_WHERE}\s\0OR\b", "write one event or the other with |: PATTERN A | B"),
     _slip(r"\bWITHIN\s+\0\(\s*(\d+\s*\w+)\s*\)", r"write a length of time without parentheses: WITHIN \1"),
     _slip(
         r"\b(AND|OR|WHERE|NOT)\s*\0(?:(?:WITHIN|RETURN|LIMIT|OUTPUT)\b|\Z)",
