@@ -288,7 +288,8 @@ def require_rules(places: Places, feeder: Feeder, rules: Rules, seen: dict[tuple
             text = rules.texts[name]
             first = min(versions[text], feeder.files)
             since = [wanted(text, file) for file in range(first + 1)]
-            assert any(not one - found for one in since), (name, first)
+            missing = min((one - found for one in since), key=lambda one: sum(one.values()))
+            assert not missing, (name, versions, missing)
             assert len(versions) > 1 or found in since, (name, first)
 
 
