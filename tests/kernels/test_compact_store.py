@@ -18,6 +18,7 @@ from cepheid.kernels.any_runs.compact_store import (
     GROUPS,
     LATEST,
     LEFT,
+    LINK,
     LOWEST,
     MADE,
     MARK,
@@ -34,7 +35,6 @@ from cepheid.kernels.any_runs.compact_store import (
     WORDS,
     enumerate_some,
     find_group,
-    first_linked,
     group_of,
     is_alive,
     next_linked,
@@ -96,6 +96,30 @@ class Store:
 
     def alive(self, group: int, floor: int) -> list[Events]:
         return [events for events in self.sequences[group] if events[0] >= floor]
+
+    def linked(self, words: Events, floor: int) -> list[int]:
+        """The groups that an event with these words visits."""
+        padded = np.zeros(GROUP, np.int64)
+        padded[: len(words)] = words
+        found, group = [], int(EMPTY)
+        while True:
+            chains = self.groups, self.heads, self.nodes, STRIDE
+            group = next_linked(*chains, padded, len(words), group, floor)
+            if group == EMPTY:
+                return sorted(found)
+            found.append(group)
+
+    def chained(self) -> list[int]:
+        """All groups in the chains by their first words."""
+        found = []
+        for group in self.heads[len(self.heads) // 2 :].tolist():
+            while group != EMPTY:
+                found.append(group)
+                group = int(self.groups[group * GROUP + LINK])
+        return sorted(found)
+
+    def first_word(self, group: int) -> int:
+        return int(self.groups[group * GROUP + WORDS])
 
     def root(self, group: int) -> int:
         return int(self.groups[group * GROUP + SET])
@@ -174,11 +198,27 @@ def test_groups_are_found_by_all_their_words_and_by_the_first(words: list[tuple[
     for key in [*numbers, (9, 9, 9)]:
         padded[:3] = key
         assert find_group(store.groups, store.heads, padded, 3) == numbers.get(key, EMPTY)
-        linked, group = [], first_linked(store.groups, store.heads, padded, 2)
-        while group != EMPTY:
-            linked.append(group)
-            group = next_linked(store.groups, group, padded, 2)
-        assert sorted(linked) == sorted(n for other, n in numbers.items() if other[:2] == key[:2])
+        assert store.linked(key[:2], LOWEST) == []  # they are empty
+    for key, number in numbers.items():
+        store.group(*key, indexed=2)
+        store.extend(number, 0, None, LOWEST)
+    for key in [*numbers, (9, 9, 9)]:
+        assert store.linked(key[:2], LOWEST) == sorted(n for other, n in numbers.items() if other[:2] == key[:2])
+
+
+@given(st.randoms(use_true_random=True))
+def test_groups_whose_sequences_have_expired_leave_their_chain_until_they_get_another(rng: Random) -> None:
+    """So an event visits them once, and not until the store is tidied."""
+    store, limit, keys = Store(), rng.choice([1, 3, 100]), [(rng.randrange(2), n) for n in range(6)]
+    for row in range(30):
+        floor = row - limit
+        if rng.random() < 0.5:
+            key = rng.choice(keys)
+            store.extend(store.group(*key, indexed=1), row, None, floor)
+        first = rng.randrange(2)
+        alive = [group for group in store.sequences if store.alive(group, floor) and store.first_word(group) == first]
+        assert store.linked((first,), floor) == sorted(alive)
+        assert [group for group in store.chained() if store.first_word(group) == first] == sorted(alive)
 
 
 def tidy(store: Store, floor: int, limit: int, *, jit: bool = False) -> list[int]:

@@ -30,7 +30,7 @@ ROW, STEP, BEFORE, START, TIME, LEFT, RIGHT, RANK, NODE_VALUES = range(9)
 """The fields of a node; after them the values that a summary of the matches reads."""
 SET, LATEST, CHAIN, LINK, WIDTH, INDEXED, WORDS = range(7)
 """The fields of a group; LATEST is the measure of the last event put into it, WIDTH the number of its words and INDEXED
-of those that it is linked by (0: by none)."""
+of those that it is linked by (0: by none, or no longer, because its sequences had expired)."""
 EARLIER, SINCE = 2, 1
 """Where events of one time are not in sequence, the last two fields of a group, counted from its end: the time of the
 last event put into it, and the set before that time, which events of that time read."""
@@ -138,35 +138,48 @@ def find_group(groups: Array, heads: Array, words: Array, width: int) -> int:
 
 
 @njit
-def first_linked(groups: Array, heads: Array, words: Array, indexed: int) -> int:
-    """The first of the groups that are linked by these words."""
-    size = heads.shape[0] // 2
-    return next_agreeing(groups, heads[size + (hashed(words, 0, indexed) & (size - 1))], words, indexed)
-
-
-@njit
-def next_linked(groups: Array, group: int, words: Array, indexed: int) -> int:
-    return next_agreeing(groups, groups[group * words.shape[0] + LINK], words, indexed)
-
-
-@njit
-def next_agreeing(groups: Array, group: int, words: Array, indexed: int) -> int:
+def next_linked(
+    groups: Array, heads: Array, nodes: Array, node_stride: int, words: Array, indexed: int, last: int, floor: int
+) -> int:
+    """The group after `last` of those that are linked by these words and have a sequence that starts at `floor` or
+    later; the first one after EMPTY. The others leave the chain, so that an event does not visit them again."""
     stride = words.shape[0]
-    while group != EMPTY and not (
-        groups[group * stride + INDEXED] == indexed and agrees(groups, group * stride, words, indexed)
-    ):
-        group = groups[group * stride + LINK]
-    return group
+    if last != EMPTY:
+        head = EMPTY
+        group = groups[last * stride + LINK]
+    else:
+        size = heads.shape[0] // 2
+        head = size + (hashed(words, 0, indexed) & (size - 1))
+        group = heads[head]
+    before = last
+    while group != EMPTY:
+        at = group * stride
+        after = groups[at + LINK]
+        if groups[at + INDEXED] == indexed and agrees(groups, at, words, indexed):
+            if is_alive(nodes, node_stride, groups[at + SET], floor):
+                return int(group)
+            groups[at + INDEXED] = 0
+            if before == EMPTY:
+                heads[head] = after
+            else:
+                groups[before * stride + LINK] = after
+        else:
+            before = group
+        group = after
+    return int(EMPTY)
 
 
 @njit
 def group_of(
     groups: Array, heads: Array, registers: Array, words: Array, width: int, indexed: int
 ) -> tuple[Array, Array, int]:
-    """The group with these words, made if there is none."""
+    """The group with these words, made if there is none, and linked by the first `indexed` of them."""
     stride = words.shape[0]
     group = find_group(groups, heads, words, width)
     if group != EMPTY:
+        if groups[group * stride + INDEXED] != indexed:  # it had left the chain
+            groups[group * stride + INDEXED] = indexed
+            link_by_index(groups, heads, stride, group)
         return groups, heads, group
     group = registers[GROUPS]
     registers[GROUPS] += 1
@@ -189,6 +202,13 @@ def link(groups: Array, heads: Array, stride: int, group: int) -> None:
     head = hashed(groups, at + WORDS, groups[at + WIDTH]) & (size - 1)
     groups[at + CHAIN] = heads[head]
     heads[head] = group
+    link_by_index(groups, heads, stride, group)
+
+
+@njit
+def link_by_index(groups: Array, heads: Array, stride: int, group: int) -> None:
+    at = group * stride
+    size = heads.shape[0] // 2
     groups[at + LINK] = EMPTY
     if groups[at + INDEXED] > 0:
         head = size + (hashed(groups, at + WORDS, groups[at + INDEXED]) & (size - 1))

@@ -41,7 +41,7 @@ from cepheid.runtime.kernel import COUNTERS, END_OF_TIME, FREE, Kernel
 
 IMPORTS = """from cepheid.kernels.any_runs.compact_store import (
     BEFORE, GROUPS, LATEST, LOWEST, MARK, NEGATIVES, NEVER, NODES, PENDING, ROW, SET, START, STEP, TIME,
-    first_linked, find_group, group_of, is_alive, next_linked, note_time, put, set_before, with_match, with_root,
+    find_group, group_of, is_alive, next_linked, note_time, put, set_before, with_match, with_root,
 )"""
 
 
@@ -284,7 +284,8 @@ class _Generator:
 
     @contextmanager
     def _each_group(self, w: Writer, number: int, indexed: Sequence[str]) -> Iterator[None]:
-        """A block for each group of a table with these indexed values; one at most where it has no other values:
+        """A block for each group of a table with these indexed values that has sequences in the window; one group at
+        most where the table has no other values:
 
         g = find_group(groups, heads, words, words2)
         if g != EMPTY:
@@ -292,12 +293,13 @@ class _Generator:
         """
         others, width = self.tables[number].others, self._width(len(indexed))
         self._fill_words(w, number, indexed)
-        w(f"g = {'first_linked' if others else 'find_group'}(groups, heads, words, {width})")
+        following = f"next_linked(groups, heads, nodes, item.shape[0], words, {width}, {{}}, floor)"
+        w(f"g = {following.format('EMPTY') if others else f'find_group(groups, heads, words, {width})'}")
         with w.block("while g != EMPTY:" if others else "if g != EMPTY:"):
             w(f"at = g * {self.group_stride}")
             yield
             if others:
-                w(f"g = next_linked(groups, g, words, {width})")
+                w(f"g = {following.format('g')}")
 
     def _fill_words(self, w: Writer, number: int, values: Sequence[str]) -> None:
         """`words[0] = 2; words[1] = column0[e]`: the number of a table, and values."""
@@ -348,7 +350,7 @@ class _Generator:
             groups[at + SET] = EMPTY
         """
         table = self.tables[number]
-        keyed = len(table.indexed) == len(self.keys) > 0
+        linked = len(table.indexed) == len(self.keys)
 
         def words(value: Value) -> str:
             return f"groups[at + {WORDS + 1 + table.values.index(value)}]"
@@ -357,7 +359,7 @@ class _Generator:
         conditions = [condition(p, read, self.constants) for p in self.automaton.against[negation.step.var]]
         if table.waits and self.places:  # its window may have passed
             conditions.append(f"{words(Value('start'))} >= floor")
-        if keyed:
+        if linked:
             indexed = [self.vector.event_word(value.column) for value in table.indexed]
             with self._each_group(w, number, indexed), w.when(conditions):
                 w("groups[at + SET] = EMPTY")
