@@ -17,6 +17,9 @@ QUERIES = (
     "SELECT * FROM A a+; B b WHERE (a, b) OCCURS WITHIN 3, b.k = 1",
     "SELECT * FROM A a+; B b; C c WHERE (a, c) OCCURS WITHIN 1, (a, c) OCCURS WITHIN 4, b.k = 1",
     "SELECT * FROM A a+; B b; C c WHERE (b, c) OCCURS WITHIN 1, (a, b) OCCURS WITHIN 3, b.k = 1",
+    "SELECT * FROM A a+; (B b; C c) WHERE (a, b) OCCURS WITHIN 2",
+    "SELECT * FROM A a+; (B b; C c) WHERE (a, b) OCCURS WITHIN 2, (a, c) OCCURS WITHIN 5",
+    "SELECT * FROM A a+; (B b @ 1) WHERE (a, b) OCCURS WITHIN 3, a.k + b.k > 0",
     "SELECT * FROM A a+; (B b; C c) WHERE FILTER((a, c) OCCURS WITHIN 4), b.k + c.k > 0",
 )
 

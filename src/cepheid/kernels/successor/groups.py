@@ -281,8 +281,8 @@ class Groups(Tables):
         for op in groups:
             node, chain = self.nodes[op].name, event.read(Chain(op.number))
             count = f"{node}[{chain} + COUNT]"
-            if op in limited:
-                limit = event.read(Limit(op.number))
+            limit = event.read(Limit(op.number))
+            if op in limited and limit != f"-{LATE}":
                 count = f"paths_since({node}, {self.edges[op].name}, {chain}, {limit}, {MOST})[0]"
             sources.append(f"({count} if {chain} != EMPTY else 1)")
         return " * ".join(sources) or "1"

@@ -47,6 +47,9 @@ from cepheid.kernels.successor.operators import (
     Timer,
     Union,
     Waiting,
+    bounds_of,
+    first_variables,
+    last_variables,
     leaves_of,
 )
 from cepheid.kernels.successor.waiting import Cancelled
@@ -266,7 +269,9 @@ class Network(LateTests, ABC):
     def _sequence(self, w: Writer, op: Next, sides: Sides) -> None:
         left, right = sides.before, sides.occurring
         assert left is not None
-        event = self._limited(joined(op, left, right, self.values, self.points), (*op.skip, *op.keep), sides)
+        event = joined(op, left, right, self.values, self.points)
+        self._count_dropped(w, op, event, sides)
+        event = self._limited(event, (*op.skip, *op.keep), sides)
         if op.cancel is not None:
             self._unless_cancelled(w, op, event, ENDS, left)
         with w.block(f"if not cancelled{op.number}:") if op.cancel is not None else nullcontext():
@@ -276,16 +281,33 @@ class Network(LateTests, ABC):
         if op.cancel is not None:
             self._else_failed(w, op, "cancel", event)
 
+    def _count_dropped(self, w: Writer, op: Next, event: Composite, sides: Sides) -> None:
+        """`failed += node1[... + COUNT] - paths_since(...)[0]`: chains of a group whose instances θ's OCCURS WITHIN
+        discards, while others of the group go on."""
+        waiting, last = waits_for(op).variables, last_variables(op.awaited)
+        windows = [p for p in op.keep if isinstance(p, OccursWithin)]
+        silent = [p for p in windows if not any(one in waiting and other in last for one, other, _ in bounds_of(p))]
+        instances = self._in_time(op, event, sides)
+        kept = self._limited(instances, silent, sides)
+        groups = [g for g in self.groups_of(op.left) if kept.read(Limit(g.number)) != instances.read(Limit(g.number))]
+        if not groups or not is_shown(op):
+            return
+        if self.late_inside(op):
+            raise self._differs(groups[0])
+        w(f"{self.builder.register('failed')} += {self.paths(instances)} - {self.paths(kept)}")
+
     def _in_time(self, op: Waiting, event: Composite, sides: Sides) -> Composite:
         """An instance whose groups have only the paths that were instances still: OCCURS WITHIN has dropped others
         without failure."""
         event = self._limited(event, op.skip, sides)
-        for var, ticks in self._deadlines(op):
+        bounds, ticks = list(self.deadlines[op]), self.lifetimes[op]
+        if ticks is not None:
+            bounds += [(var, ticks) for var in first_variables(waits_for(op))]
+        for var, ticks in bounds:
             for group in self.groups_of(event.operator):
                 if var in group.variables:
-                    event = self._since(
-                        event, group, f"{sides.occurring.read(ENDS)} - {self.conditions.constants.integer(ticks)}"
-                    )
+                    since = f"{sides.occurring.read(ENDS)} - {self.conditions.constants.integer(ticks)}"
+                    event = self._since(event, group, since)
         return event
 
     def _limited(self, event: Composite, predicates: Sequence[Expr], sides: Sides) -> Composite:
