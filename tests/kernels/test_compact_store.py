@@ -101,7 +101,8 @@ class Store:
         """The groups that an event with these words visits."""
         padded = np.zeros(GROUP, np.int64)
         padded[: len(words)] = words
-        found, group = [], int(EMPTY)
+        found: list[int] = []
+        group = int(EMPTY)
         while True:
             chains = self.groups, self.heads, self.nodes, STRIDE
             group = next_linked(*chains, padded, len(words), group, floor)
@@ -111,7 +112,7 @@ class Store:
 
     def chained(self) -> list[int]:
         """All groups in the chains by their first words."""
-        found = []
+        found: list[int] = []
         for group in self.heads[len(self.heads) // 2 :].tolist():
             while group != EMPTY:
                 found.append(group)
