@@ -188,15 +188,24 @@ class Summary:
     def merged(self, parts: Sequence[tuple[Array, Mapping[int, Any]]]) -> tuple[Array, dict[int, Any]]:
         """The totals of parts that different kernels computed, each with the texts of its own codes, and the texts of
         the codes in the result."""
-        ordered = sorted({text for _, texts in parts for text in texts.values()})
+        all_totals = [(self.unpacked(words), texts) for words, texts in parts]
+        found = [
+            (at, extremes, texts[word])
+            for totals, texts in all_totals
+            for at, extremes in self._extremes(totals)
+            if (word := extremes[at]) is not None
+        ]
+        # Values of different quantities may be of types that have no order between them.
+        ordered = [
+            (at, text) for at in range(len(self.quantities)) for text in sorted({t for n, _, t in found if n == at})
+        ]
+        codes = {of: code for code, of in enumerate(ordered)}
+        for at, extremes, text in found:
+            extremes[at] = codes[at, text]
         merged = self.unpacked(np.zeros(1, np.int64))
-        for words, texts in parts:
-            totals = self.unpacked(words)
-            for at, extremes in self._extremes(totals):
-                word = extremes[at]
-                extremes[at] = None if word is None else ordered.index(texts[word])
+        for totals, _ in all_totals:
             self._add(merged, totals)
-        return self.packed(merged), dict(enumerate(ordered))
+        return self.packed(merged), {code: text for (_, text), code in codes.items()}
 
     def _extremes(self, totals: Totals) -> Iterator[tuple[int, list[int | None]]]:
         """Where the totals have the code of a text."""
@@ -355,10 +364,10 @@ class _Weights:
             there[:, at] = is_known(words, quantity.kind) if is_null is None else ~is_null
             known = np.where(there[:, at], values, 0)
             if quantity in compared:
-                orderable = ranked(known, ranks) if quantity.kind is Kind.CODE else known
-                _, first, places[:, at] = np.unique(orderable, return_index=True, return_inverse=True)
-                # Of a null, which counts as 0 here, the word would be that of no value.
-                ordered.append(np.ascontiguousarray(known).view(np.int64)[first])
+                own = values[there[:, at]]  # a null has no rank: that of 0 may be the rank of a value
+                orderable = ranked(own, ranks) if quantity.kind is Kind.CODE else own
+                _, first, places[there[:, at], at] = np.unique(orderable, return_index=True, return_inverse=True)
+                ordered.append(np.ascontiguousarray(own).view(np.int64)[first])
             else:
                 ordered.append(NO_ORDER)
             if exact and quantity.kind is Kind.FLOAT:
