@@ -43,7 +43,7 @@ from cepheid.limits import Limits
 from cepheid.optimize.adapt import Policy, Switch
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Query
-from cepheid.streaming.sinks import read_rows
+from cepheid.streaming.sinks import has_rows, read_rows
 from cepheid.streaming.storage import Directory, local_directory
 
 if TYPE_CHECKING:
@@ -517,7 +517,7 @@ def read_output(path: str, session: Any = None, *, query: str | None = None) -> 
         directory = open_directory(path, session)
     rows = read_rows(directory, query)
     if rows is None:
-        if query is not None and read_rows(directory, None) is not None:
+        if query is not None and has_rows(directory):
             raise InputProblem(
                 f"the directory `{shown(path, 200)}` contains no match of a query `{shown(query)}`",
                 hint="the query has found none yet, or has another name",

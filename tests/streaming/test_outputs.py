@@ -178,3 +178,20 @@ def test_refusals() -> None:
     refused: dict[str, Any] = {"output": "positions", "match_id": True}
     with pytest.raises(NotAvailable, match="`match_id` of positions"):
         cepheid.match(PAIR, table, **refused)
+
+
+def test_tables_whose_columns_differ_are_read_by_their_queries(tmp_path: Path) -> None:
+    one, several = {"v": 1}, [{"v": 1}, {"v": 2}]
+    for table, rows in (
+        ("table-1", {"query": "pairs", "b": one}),
+        ("table-2", {"query": "runs", "b": several}),
+        ("table-3", {"query": "nulls", "b": None}),
+    ):
+        (tmp_path / table).mkdir()
+        (tmp_path / table / "batch-000000000000.jsonl").write_text(json.dumps(rows) + "\n")
+    assert cepheid.read_output(str(tmp_path), query="runs").to_pylist() == [{"b": several}]
+    with pytest.raises(InputProblem, match="no match of a query `other`"):
+        cepheid.read_output(str(tmp_path), query="other")
+    with pytest.raises(InputProblem, match="types differ: b") as raised:
+        cepheid.read_output(str(tmp_path))
+    assert "`query=`" in str(raised.value.hint)

@@ -149,7 +149,31 @@ def read_rows(directory: Directory, query: str | None = None) -> pa.Table | None
     if query is not None:
         named = [rows.filter(pc.equal(rows.column(QUERY), query)) for rows in tables if QUERY in rows.schema.names]
         tables = [rows.drop_columns([QUERY]) for rows in named if rows.num_rows]
-    return pa.concat_tables(tables, promote_options="permissive") if tables else None
+    try:
+        return pa.concat_tables(tables, promote_options="permissive") if tables else None
+    except (pa.ArrowTypeError, pa.ArrowInvalid) as problem:
+        raise InputProblem(
+            f"the tables of the output have columns of one name whose types differ: {shown(_differing(tables), 200)}",
+            expected="tables whose columns can stand in one",
+            hint="read the matches of one query (`query=`), or one table by its own directory",
+        ) from problem
+
+
+def has_rows(directory: Directory) -> bool:
+    """Whether a stream has written rows to a directory."""
+    return any(rows.num_rows for one in with_tables(directory) for rows in _tables(one))
+
+
+def _differing(tables: Sequence[pa.Table]) -> str:
+    """The first column that has types of which none holds the values of all."""
+    known: dict[str, pa.Field] = {}
+    for field in (field for rows in tables for field in rows.schema):
+        both = [pa.schema([known.get(field.name, field)]), pa.schema([field])]
+        try:
+            known[field.name] = pa.unify_schemas(both, promote_options="permissive").field(0)
+        except (pa.ArrowTypeError, pa.ArrowInvalid):
+            return str(field.name)
+    raise AssertionError("no column differs")
 
 
 def _tables(directory: Directory) -> Iterator[pa.Table]:
