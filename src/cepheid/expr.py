@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from enum import Enum
@@ -302,6 +302,15 @@ def walk_reads(*exprs: Expr) -> list[Expr]:
     for node in walk(*exprs):
         found += walk(node.of.value) if isinstance(node, Aggregate) and node.of is not None else (node,)
     return found
+
+
+def attributes_in(predicates: Iterable[Expr]) -> dict[str, None]:
+    """The attributes that predicates name, in order."""
+    names: dict[str, None] = {}
+    for node in walk_reads(*predicates):
+        if isinstance(node, Attr | Aggregate) and node.name is not None:
+            names[node.name] = None
+    return names
 
 
 def with_parts(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:

@@ -213,13 +213,13 @@ class Plan:
     @property
     def tested(self) -> list[str]:
         """The attributes that the tests of single events read."""
-        return list(attributes_in(test for bit in self.bits for test in bit.tests))
+        return list(ex.attributes_in(test for bit in self.bits for test in bit.tests))
 
     @property
     def read(self) -> list[str]:
         """The attributes of the input that the kernel's columns are made of."""
         own = [name for name in self.columns if name not in self.derived]
-        return list(dict.fromkeys([*own, *attributes_in(self.derived.values())]))
+        return list(dict.fromkeys([*own, *ex.attributes_in(self.derived.values())]))
 
     @property
     def attributes(self) -> list[str]:
@@ -283,7 +283,7 @@ class Lowered:
     @cached_property
     def attributes(self) -> Mapping[str, None]:
         """The attributes that the predicates between events read, in order."""
-        return attributes_in(self.between)
+        return ex.attributes_in(self.between)
 
     @property
     def has_closures(self) -> bool:
@@ -336,8 +336,8 @@ class Lowered:
         that `folds` reads what a summary is of; those of other evaluators find the matches that it is computed from."""
         left = self.between if predicates is None else tuple(predicates)
         summary = self.summary if folds else ()
-        tested = self.attributes if left == self.between else attributes_in(left)
-        names = [*{**tested, **attributes_in(summary)}]
+        tested = self.attributes if left == self.between else ex.attributes_in(left)
+        names = [*{**tested, **ex.attributes_in(summary)}]
         names += partition_attributes(self.query) if self.query.non_overlapping else ()
         types = {name: self.types.get(name, UNKNOWN) for name in names}
         if self.has_durations:
@@ -385,7 +385,7 @@ class Lowered:
     def _nulls(self, left: Sequence[Expr], summary: Sequence[Expr]) -> tuple[set[Attr], Sequence[str]]:
         """The attributes that are required and those that are nullable, with these predicates left between events."""
         required = self._required(left)
-        names = attributes_in([*left, *summary])
+        names = ex.attributes_in([*left, *summary])
         exact = [name for name in names if _is_exact(self.types.get(name, UNKNOWN))]
         return required, [name for name in exact if not self._is_required(name, left, summary, required)]
 
@@ -402,7 +402,7 @@ class Lowered:
             negated = [var for var, role in roles.items() if role.negated]
             if any(role.kleene is not None for role in roles.values()) or len(negated) > 1:
                 continue
-            if self.lacks.keys() & attributes_in([predicate]):
+            if self.lacks.keys() & ex.attributes_in([predicate]):
                 continue
             # Without the attribute of another event, a negated event does not count, and the other event stays.
             required |= {attr for attr in _compared(predicate) if not negated or attr.var in negated}
@@ -493,15 +493,6 @@ class _Masks:
             else:
                 steps.append(Step(var, bit, bit, role.kleene.low, role.kleene.high))
         return steps
-
-
-def attributes_in(predicates: Iterable[Expr]) -> dict[str, None]:
-    """The attributes that predicates name, in order."""
-    names: dict[str, None] = {}
-    for node in ex.walk_reads(*predicates):
-        if isinstance(node, Attr | ex.Aggregate) and node.name is not None:
-            names[node.name] = None
-    return names
 
 
 def _longest(window: int | float, includes_bound: bool) -> int:

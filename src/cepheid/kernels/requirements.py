@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterator
 from cepheid import expr as ex
 from cepheid.codegen.masks import is_maskable
 from cepheid.codegen.scalar import is_compilable
+from cepheid.expr import attributes_in
 from cepheid.logic import begins_with_negation
 from cepheid.pattern import partition_attributes
-from cepheid.physical import Lowered, attributes_in
+from cepheid.physical import Lowered
 from cepheid.types import SHORT_DIGITS, UNKNOWN, Family
 
 MASK_BITS = 64

@@ -17,9 +17,8 @@ from decimal import Decimal
 from cepheid import evaluation
 from cepheid import expr as ex
 from cepheid.errors import Span
-from cepheid.expr import Attr, Expr
+from cepheid.expr import Attr, Expr, attributes_in
 from cepheid.functions import DIMENSIONS, kernels_compute
-from cepheid.physical import attributes_in
 from cepheid.types import BINARY, BOOLEAN, FLOAT, INTEGER, LONG_DIGITS, SHORT_DIGITS, UNKNOWN, Family, Type, decimal
 from cepheid.values import is_number, to_float
 

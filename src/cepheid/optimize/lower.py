@@ -15,14 +15,14 @@ from cepheid.dialect import Closure
 from cepheid.errors import NotAvailable
 from cepheid.evaluator import Evaluator
 from cepheid.events import Clock, Schema
-from cepheid.expr import At, Attr, Expr
+from cepheid.expr import At, Attr, Expr, attributes_in
 from cepheid.logic import normal_form, pairs_of
 from cepheid.optimize.derived import derived
 from cepheid.optimize.rules import FALSE, lean_equalities, rewrite, wants_rewrites
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.optimize.windows import match_window, operator_windows, reach
 from cepheid.pattern import Column, Next, Query, Role, durations, walk
-from cepheid.physical import REFERENCE, Lowered, Options, Plan, attributes_in, not_made_for
+from cepheid.physical import REFERENCE, Lowered, Options, Plan, not_made_for
 from cepheid.types import BINARY, Family, Type
 
 _WORTHWHILE = 0.95

@@ -28,7 +28,7 @@ from cepheid.engine.shapes import EVENTS, FLAT, for_shape
 from cepheid.engine.spread import input_types, spread
 from cepheid.engine.summary import Summary
 from cepheid.errors import NotAvailable
-from cepheid.expr import Whole
+from cepheid.expr import Whole, attributes_in
 from cepheid.io.formats.csv import CsvReader
 from cepheid.io.rejects import REASON
 from cepheid.io.rows import ROW, TYPE
@@ -38,7 +38,7 @@ from cepheid.io.stream_rows import plain_schema
 from cepheid.kernels.successor.failures import shows_failures
 from cepheid.optimize.distribution import Distribution, Keyed, Sliced, Undivided, may_drop, slices
 from cepheid.pattern import Disj, Filtered, Iteration, Next, Unless, partition_attributes, walk
-from cepheid.physical import REFERENCE, attributes_in
+from cepheid.physical import REFERENCE
 from cepheid.spark.acquiring import OPTION, SCAN, STEPS, Steps, candidates, is_wanted, steps_of, why_not
 from cepheid.spark.catalyst import EventColumns, column, ticks, whole_part
 from cepheid.spark.file_steps import Stepping

@@ -20,6 +20,7 @@ from cepheid.codegen.masks import masks
 from cepheid.detection.partials import Asked
 from cepheid.engine.prepare import Prepared, RunOptions, prepare
 from cepheid.engine.run import run_matches
+from cepheid.expr import attributes_in
 from cepheid.io.event_columns import starts_of, ticks_of
 from cepheid.io.formats.columnar import ColumnPart
 from cepheid.io.rows import TYPE
@@ -27,7 +28,6 @@ from cepheid.io.shares import Footers, StoredFiles
 from cepheid.io.source import columns_read
 from cepheid.optimize.distribution import Distribution, Keyed
 from cepheid.pattern import Conj, EventClass, Seq, Strategy, partition_attributes
-from cepheid.physical import attributes_in
 from cepheid.spark.reading import ReadCounts, ReadTask
 from cepheid.spark.worker import KIND
 

@@ -23,6 +23,7 @@ from cepheid.binding import slip
 from cepheid.engine.query_text import declared_types
 from cepheid.errors import InputProblem, shown
 from cepheid.events import MICROSECONDS, NANOSECONDS, UNTYPED, epoch_unit
+from cepheid.expr import attributes_in
 from cepheid.io.delta import delta_files, is_delta
 from cepheid.io.event_columns import schema_with_epochs
 from cepheid.io.files import ColumnFile, EventFile, FileSource, TextFile
@@ -38,7 +39,6 @@ from cepheid.io.source import Attributes, Source
 from cepheid.io.storage import is_readable
 from cepheid.io.times import LAST_TIME, fraction_unit, not_whole, out_of_range
 from cepheid.pattern import EventClass, Query, durations, partition_attributes, queries_of, types_named, walk
-from cepheid.physical import attributes_in
 from cepheid.spark.catalyst import column, ticks
 from cepheid.spark.dataframes import (
     CsvFiles,

@@ -16,9 +16,9 @@ from cepheid import expr as ex
 from cepheid.engine.prepare import Prepared
 from cepheid.evaluation import Env, holds
 from cepheid.events import Clock, primitive
-from cepheid.expr import At, Attr, Compare, Expr
+from cepheid.expr import At, Attr, Compare, Expr, attributes_in
 from cepheid.optimize.stats import NO_STATS, Stats, is_single
-from cepheid.physical import Kind, Plan, attributes_in
+from cepheid.physical import Kind, Plan
 from cepheid.spark.catalyst import EventColumns, column, ticks
 from cepheid.spark.source import SparkSource
 

@@ -16,7 +16,7 @@ from cepheid import pattern as pt
 from cepheid.core_language import core_form
 from cepheid.dialect import SUCCESSORS
 from cepheid.events import HISTORY, Clock, Duration
-from cepheid.expr import At, Attr, Expr
+from cepheid.expr import At, Attr, Expr, attributes_in
 from cepheid.kernels.requirements import why_not
 from cepheid.kernels.successor.composites import keep_name
 from cepheid.kernels.successor.conditions import waits_for
@@ -41,7 +41,7 @@ from cepheid.optimize.derived import derived
 from cepheid.optimize.rules import wants_rewrites
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Pattern
-from cepheid.physical import Bit, Kind, Lowered, Options, Plan, attributes_in, not_made_for
+from cepheid.physical import Bit, Kind, Lowered, Options, Plan, not_made_for
 from cepheid.types import INTEGER
 
 __all__ = [
