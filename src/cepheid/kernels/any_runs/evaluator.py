@@ -268,12 +268,12 @@ class _Generator:
 
         read = self.vector.reader(route.edge.source, words, event=route.edge.target)
         conditions = [condition(p, read, self.constants) for p in tests]
-        indexed = [self._event_word(equal[value]) for value in table.indexed]
+        attributes = [equal[value] for value in table.indexed]
         before = "before" if self.by_time else "groups[at + SET]"
         conditions_of_group = [f"is_alive(nodes, item.shape[0], {before}, floor)"]
         nulls = [replace(value, what=f"{value.what}_null") for value in table.indexed]
         conditions_of_group += [f"{words(value)} == 0" for value in nulls if value in table.values]
-        with w.when(known), self._each_group(w, number, indexed):
+        with w.when(known), self._each_group(w, number, attributes):
             if self.by_time:
                 w(f"before = set_before(groups, {self.group_stride}, g, time[e])")
             with w.when(conditions_of_group):
@@ -283,23 +283,30 @@ class _Generator:
                     self._enqueue(w, route.edge, before, words)
 
     @contextmanager
-    def _each_group(self, w: Writer, number: int, indexed: Sequence[str]) -> Iterator[None]:
-        """A block for each group of a table with these indexed values that has sequences in the window; one group at
-        most where the table has no other values:
+    def _each_group(self, w: Writer, number: int, attributes: Sequence[str]) -> Iterator[None]:
+        """A block for each group of a table whose indexed values are these attributes of the event, and that has
+        sequences in the window; one group at most where the table has no other values:
 
         g = find_group(groups, heads, words, words2)
         if g != EMPTY:
             at = g * 9
         """
-        others, width = self.tables[number].others, self._width(len(indexed))
-        self._fill_words(w, number, indexed)
-        following = f"next_linked(groups, heads, nodes, item.shape[0], words, {width}, {{}}, floor)"
+        others, width = self.tables[number].others, self._width(len(attributes))
+        self._fill_words(w, number, [self._event_word(name) for name in attributes])
+        # Positions in different partitions tell nothing: a group may have expired for an event of another one only.
+        expired = "floor" if not self.places or self._is_of_one_partition(number, attributes) else "LOWEST"
+        following = f"next_linked(groups, heads, nodes, item.shape[0], words, {width}, {{}}, {expired})"
         w(f"g = {following.format('EMPTY') if others else f'find_group(groups, heads, words, {width})'}")
         with w.block("while g != EMPTY:" if others else "if g != EMPTY:"):
             w(f"at = g * {self.group_stride}")
             yield
             if others:
                 w(f"g = {following.format('g')}")
+
+    def _is_of_one_partition(self, number: int, attributes: Sequence[str]) -> bool:
+        """Whether an event finds groups of its own partition only."""
+        named = zip(self.tables[number].indexed, attributes, strict=True)
+        return set(self.plan.key) <= {name for value, name in named if self.vector.names[value.column] == name}
 
     def _fill_words(self, w: Writer, number: int, values: Sequence[str]) -> None:
         """`words[0] = 2; words[1] = column0[e]`: the number of a table, and values."""
@@ -360,8 +367,8 @@ class _Generator:
         if table.waits and self.places:  # its window may have passed
             conditions.append(f"{words(Value('start'))} >= floor")
         if linked:
-            indexed = [self.vector.event_word(value.column) for value in table.indexed]
-            with self._each_group(w, number, indexed), w.when(conditions):
+            attributes = [self.vector.names[value.column] for value in table.indexed]
+            with self._each_group(w, number, attributes), w.when(conditions):
                 w("groups[at + SET] = EMPTY")
             return
         equal = [f"{words(v)} == {self.vector.event_word(v.column)}" for v in table.values if v.what == "key"]
