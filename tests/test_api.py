@@ -81,7 +81,12 @@ def test_explain_stays_a_function_whatever_was_imported() -> None:
         ("EVENT SEQ(Shelf x, Exit z) WHERE x.tag_id > n", {}, NameProblem, "parameter"),
         (PAIR, {"output": "rows"}, InputProblem, "one of `compressed`, `events`, `flat`, `long`, `positions`"),
         (PAIR, {"time_column": "tss"}, InputProblem, "did you mean `ts`?"),
-        (PAIR, {"time_column": "type"}, InputProblem, "the time `Shelf` in row 0 of `type` is neither"),
+        (
+            PAIR,
+            {"time_column": "type"},
+            InputProblem,
+            "the time `Shelf` in row 0 of `type` is a string, neither an integer nor",
+        ),
         (PAIR, {"time_unit": "fortnights"}, InputProblem, "not a unit of time"),
         (PAIR, {"dialect": "cobol"}, InputProblem, "cobol"),
         (PAIR, {"evaluator": "quantum"}, NotAvailable, "no evaluator `quantum`"),

@@ -230,7 +230,7 @@ def _warn_of_stop(names: Sequence[str], problem: Explosion) -> None:
 def _depth_of_caller() -> int:
     """For `warnings.warn` in the function that calls this: the first frame outside of this package."""
     frame, depth = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] == __package__:
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
         frame, depth = frame.f_back, depth + 1
     return depth
 

@@ -25,6 +25,7 @@ from cepheid.engine.oracle import derived_columns
 from cepheid.engine.prepare import Prepared, is_alone
 from cepheid.engine.shapes import EVENTS
 from cepheid.engine.spread import remembers, spread
+from cepheid.engine.summary import Summary
 from cepheid.expr import Aggregate
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import ROW, START, TIME
@@ -120,7 +121,10 @@ class StreamQuery(StreamOutput):
 
     def wiring(self, schema: pa.Schema) -> Wiring:
         """The columns that the queries of a graph read, of an input with this schema."""
-        shown = [ROW, *derived_columns(self.prepared)] if self.gatherer is None else self.shown
+        if self.sums_up:
+            shown = Summary.of(self.prepared.query).attributes
+        else:
+            shown = [ROW, *derived_columns(self.prepared)] if self.gatherer is None else self.shown
         merged = self.prepared.input.schema
         names = columns_read([*self.prepared.plan.attributes, *shown], merged)
         return Wiring.of(self.prepared, names, schema)
