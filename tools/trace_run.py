@@ -48,7 +48,8 @@ class Trace:
             packages[file.split("/")[0]] += number
         total = f"{sum(files.values())} calls of {len(self.calls)} functions in {len(files)} files"
         of_packages = [f"  {name}: {number}" for name, number in packages.most_common()]
-        return [f"{total}, {self.switches} file switches", *of_packages]
+        switches = f"{self.switches} file switches, {len(self.output.splitlines())} lines of output"
+        return [f"{total}, {switches}", *of_packages]
 
 
 def traced(arguments: list[str]) -> Trace:
