@@ -83,7 +83,8 @@ def test_ratios_of_the_readme_are_those_of_the_benchmarks(name: str) -> None:
         for row in rows
         if len(row) > 5 and row[1].startswith("Cepheid") and not row[1].endswith(("shown", "kernel", "by Spark"))
     ]
-    assert [round(min(ratios)), round(max(ratios))] == [int(found[1]), int(found[2])]
+    for shown, whole in ((min(ratios), found[1]), (max(ratios), found[2])):
+        assert abs(shown - int(whole)) <= 0.5  # the pages round to three digits, the README to whole numbers
 
 
 # --- the cookbook -----------------------------------------------------------------------------------------------------
