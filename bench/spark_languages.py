@@ -56,7 +56,7 @@ def languages(quick: bool) -> Report:
 
 
 def language_cores(quick: bool) -> Report:
-    events, accounts = (20_000, 100) if quick else (12_000_000, 20_000)
+    events, accounts = (20_000, 100) if quick else (4_000_000, 20_000)
     with tempfile.TemporaryDirectory() as directory:
         path = _stored(directory, events, accounts)
         queries = {**QUERIES, "SASE feeds EQL": COMPOSED}
