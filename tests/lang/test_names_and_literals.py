@@ -85,6 +85,24 @@ def test_the_length_of_a_closure_and_an_attribute_of_that_name() -> None:
     assert parse("EVENT SEQ(A a, B b) WHERE a.`len` = 1").where == (Compare("=", Attr("a", "len"), Const(1)),)
 
 
+LENGTHS = {
+    "sase": "EVENT SEQ(`login failed` f, login s) WHERE s.LEN > f.LEN WITHIN 90 seconds RETURN s.LEN AS n",
+    "sase+": "PATTERN SEQ(`login failed` f, login s) WHERE skip_till_any_match(f, s) { s.LEN > f.LEN } "
+    "WITHIN 90 seconds RETURN s.LEN AS n",
+    "zstream": "PATTERN `login failed` f;login s WHERE s.LEN > f.LEN WITHIN 90 seconds RETURN s.LEN AS n",
+    "eql": "SELECT s.LEN AS n FROM `login failed` f; login s WHERE FILTER(s.LEN > f.LEN)",
+    "ced": "source `login failed` schema int LEN source login schema int LEN primitive p on `login failed` as x "
+    "schema size as x.LEN complex c on p as f, login as s schema n as s.LEN "
+    "event seq(f, s; 90 seconds) where s.LEN > f.size",
+}
+
+
+@pytest.mark.parametrize("language", LENGTHS)
+def test_an_attribute_is_called_LEN_in_every_clause(language: str) -> None:
+    rows = run(LENGTHS[language], None, dialect=language)
+    assert [row["n"] for row in rows] == [4, 4] == [row["n"] for row in run(LENGTHS[language], "reference")]
+
+
 @pytest.mark.parametrize(
     ("text", "value", "kind", "printed"),
     [

@@ -441,7 +441,7 @@ class _Schema:
                 span=attribute.span,
                 expected=f"at most {MAX_SCHEMA:,}",
             )
-        settled = resolve(attribute.expr, bare_name=self._reading(inner))
+        settled = resolve(attribute.expr, bare_name=self._reading(inner), single=self._events)
         check_depth(settled, children, "expression")
         self._done[name] = settled, size
         return self._done[name]
