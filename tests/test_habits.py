@@ -54,6 +54,10 @@ EVENTS = pd.DataFrame({"type": ["Shelf", "Exit"], "ts": [1, 2], "tag_id": [7, 7]
         (f"{SASE} RETURN count()", "write count(*) for the number of matches"),
         ("EVENT SEQ(Shelf | `404` s, Exit e)", "ANY(Shelf, `404`) s"),
         ("EVENT SEQ(Shelf s, `Exit e)", "close it where it ends: `Exit e`"),
+        ("SELECT * FROM Shelf s; Exit e WHERE FILTER([`tag id`])", "write s.`tag id` = e.`tag id`"),
+        ("SELECT * FROM Shelf s; Exit e WHERE [tag_id]", "write s.tag_id = e.tag_id"),
+        ("complex c on Shelf as s, Exit as e event seq(s, e; 5) where [`tag id`]", "write s.`tag id` = e.`tag id`"),
+        (f"{SASE} WHERE s.place = `out door`", "s.`out door`; a parameter is set: --param 'out door'=..."),
     ],
 )
 def test_hints_at_habits(text: str, hint: str) -> None:

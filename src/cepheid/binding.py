@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -129,13 +130,14 @@ def _hyphened(node: ex.Param, query: Query) -> str | None:
 def _no_value(node: ex.Param, query: Query) -> NameProblem:
     """The error of a name that is nothing."""
     name, first = node.name, next(iter(query.roles))
-    if Vector((node,)) in query.where and len(query.roles) > 1:
-        second = list(query.roles)[1]
+    attribute, of_next = (ex.to_text(Attr(var, name)) for var in (*query.roles, first)[:2])
+    same = Vector((node,))
+    if (same in query.where or ex.Filter(same) in query.where) and len(query.roles) > 1:
         return NameProblem(
             f"`{name}` is not a condition",
             span=node.span,
             expected="a comparison",
-            hint=f"for events with the same {name} write {first}.{name} = {second}.{name}",
+            hint=f"for events with the same {name} write {attribute} = {of_next}",
         )
     if name in query.roles:
         length = f"; {name}.LEN is the number of its events" if query.roles[name].binds_many else ""
@@ -150,18 +152,18 @@ def _no_value(node: ex.Param, query: Query) -> NameProblem:
         return NameProblem(
             f"`{name}` has no value: `-` is a subtraction",
             span=node.span,
-            expected=f"a value, a parameter, or an attribute (`{first}.{name}`)",
+            expected=f"a value, a parameter, or an attribute ({attribute})",
             hint=f"write a name with a hyphen in backticks: {hyphened}",
         )
     return NameProblem(
         f"`{name}` is neither a variable's attribute nor a parameter with a value",
         span=node.span,
-        expected=f"an attribute (`{first}.{name}`), a value, or a parameter",
+        expected=f"an attribute ({attribute}), a value, or a parameter",
         hint="the type of an event stands in the pattern, before its variable, as `login` in FROM login a, "
         "SEQ(login a, pay b)"
         if name.lower() in ("type", "event_type")
-        else f"a string is written in quotes: '{name}'; an attribute with its variable: {first}.{name}; "
-        f"a parameter is set: --param {name}=..., or params={{'{name}': ...}}",
+        else f"a string is written in quotes: '{name}'; an attribute with its variable: {attribute}; "
+        f"a parameter is set: --param {shlex.quote(name)}=..., or params={{{name!r}: ...}}",
     )
 
 
@@ -176,7 +178,7 @@ def _require_parameters(query: Query) -> None:
                 raise NameProblem(
                     f"`{node.name}` is neither an attribute of `{item.source}` nor a parameter with a value",
                     span=node.span,
-                    expected=f"an attribute (`{item.alias}.{node.name}`), a value, or a parameter",
+                    expected=f"an attribute ({ex.to_text(Attr(item.alias, node.name))}), a value, or a parameter",
                 )
     if query.threshold is not None and isinstance(query.threshold.amount, str):
         raise NameProblem(
