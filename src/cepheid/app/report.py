@@ -49,7 +49,7 @@ PATIENCE = 2.0
 """Seconds after which work shows its progress, on a terminal."""
 
 
-def _unseen(done: int, matches: int) -> None:
+def unseen(done: int, matches: int) -> None:
     """The progress of work whose output is no terminal."""
 
 
@@ -59,7 +59,7 @@ def progress(what: str, total: int | None = None, unit: str = "events") -> Itera
     work may call the result with the number of events (or of another unit) so far, and of matches."""
     console = errors()
     if not console.is_terminal:
-        yield _unseen
+        yield unseen
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

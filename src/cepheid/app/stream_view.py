@@ -27,6 +27,7 @@ class View:
     def __enter__(self) -> View:
         if self.live is not None:
             self.live.start()
+            self.live.update("waiting for the first batch", refresh=True)
         return self
 
     def __exit__(

@@ -114,21 +114,22 @@ def deploy_command(
         with quiet(), Signals() as signals:
             inputs = [Input.parse(text) for text in input]
             paths = StreamPaths(tuple(item.path for item in inputs), checkpoint, output)
-            opened = FileStream.open(
-                queries,
-                inputs,
-                paths,
-                events.columns,
-                events.run_options(limits=limit or ()),
-                is_several=True,
-                follows=True,
-                watermark=watermark,
-                files_per_batch=files_per_batch,
-                wait=not available_now,
-                output=OutputOptions(output_shape),
-                placement=placement,
-                master=master,
-            )
+            with report.progress("starting Spark"):
+                opened = FileStream.open(
+                    queries,
+                    inputs,
+                    paths,
+                    events.columns,
+                    events.run_options(limits=limit or ()),
+                    is_several=True,
+                    follows=True,
+                    watermark=watermark,
+                    files_per_batch=files_per_batch,
+                    wait=not available_now,
+                    output=OutputOptions(output_shape),
+                    placement=placement,
+                    master=master,
+                )
             every = {**refused, **({} if opened is None else opened.refused)}
             texts = {name: queries[name].text if name in queries else "" for name in every}
             following = Following(partial(read_folder, folder, dialect), refused=texts)

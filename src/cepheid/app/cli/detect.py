@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Annotated, BinaryIO
 
 import typer
@@ -81,26 +81,29 @@ def detect_command(
     from cepheid.io.inputs import DEFAULT_COLUMNS
     from cepheid.io.rows import as_json
 
-    found = detection(
-        written,
-        sources,
-        DEFAULT_COLUMNS,
-        params=cli.read_params(param),
-        deadline=deadline,
-        plan=plan,
-        model=model,
-        timeout=timeout,
-        attempts=attempts,
-        gaps=gaps,
-        adapt_every=5.0 if adapt else None,
-        state=state,
-    )
+    with report.progress("planning"):
+        found = detection(
+            written,
+            sources,
+            DEFAULT_COLUMNS,
+            params=cli.read_params(param),
+            deadline=deadline,
+            plan=plan,
+            model=model,
+            timeout=timeout,
+            attempts=attempts,
+            gaps=gaps,
+            adapt_every=5.0 if adapt else None,
+            state=state,
+        )
     if explain:
         typer.echo(found.explain(format), nl=False)
         return
     running, count = Running(found), 0
     known = len(running.gaps)
-    with _opened(output, running.offset) as file:
+    is_shown = output == cli.STANDARD and sys.stdout.isatty()  # the matches themselves are the progress
+    detecting = nullcontext(report.unseen) if is_shown else report.progress("detecting")
+    with _opened(output, running.offset) as file, detecting as progress:
         for matches in running.named_matches(wall_limit=seconds):
             lines = [
                 as_json(row if len(written) == 1 else {QUERY: name, **row})
@@ -115,6 +118,7 @@ def detect_command(
                 os.fsync(file.fileno())
                 running.offset = file.tell()
             count += sum(table.num_rows for table in matches.values())
+            progress(running.counts.events, count)
     counts = running.counts
     report.note(
         f"{count:,} matches; {counts.events:,} events and {counts.bytes:,} bytes received in {counts.answers:,} "

@@ -148,7 +148,8 @@ def stats_command(
     from cepheid.detection.planning import statistics_text
     from cepheid.io.source_list import read_source_list
 
-    text = statistics_text([link.source.describe() for link in listed_links(read_source_list(sources))])
+    with report.progress("reading"):
+        text = statistics_text([link.source.describe() for link in listed_links(read_source_list(sources))])
     if output == cli.STANDARD:
         typer.echo(text, nl=False)
     else:

@@ -177,24 +177,25 @@ def stream_command(
         else:
             inputs = [Input.parse(text) for text in input]
         paths = StreamPaths(tuple(item.path for item in inputs), checkpoint, output, late_output, reject_output, format)
-        opened = FileStream.open(
-            {name: Written(name, text.parse()) for name, text in written.items()},
-            inputs,
-            paths,
-            events.columns,
-            events.run_options(adaptive=adaptive, max_matches=max_matches),
-            is_several=len(written) > 1,
-            watermark=watermark,
-            files_per_batch=files_per_batch,
-            schema=schema,
-            max_ahead=max_ahead,
-            wait=not available_now,
-            on_wait=_Waiting(inputs, require),
-            is_moved=moved,
-            drops_keys=drop_keys,
-            output=OutputOptions(output_shape, detected_at, match_id, id_column),
-            master=master,
-        )
+        with report.progress("starting Spark"):
+            opened = FileStream.open(
+                {name: Written(name, text.parse()) for name, text in written.items()},
+                inputs,
+                paths,
+                events.columns,
+                events.run_options(adaptive=adaptive, max_matches=max_matches),
+                is_several=len(written) > 1,
+                watermark=watermark,
+                files_per_batch=files_per_batch,
+                schema=schema,
+                max_ahead=max_ahead,
+                wait=not available_now,
+                on_wait=_Waiting(inputs, require),
+                is_moved=moved,
+                drops_keys=drop_keys,
+                output=OutputOptions(output_shape, detected_at, match_id, id_column),
+                master=master,
+            )
         if watched is not None and opened is not None:
             watched.spool = opened.spool
             stack.callback(watched.remove)
