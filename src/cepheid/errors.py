@@ -197,8 +197,8 @@ def listing(names: Iterable[str], limit: int = 12) -> str:
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """`1 row`, `2 rows`."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
+    """`1 row`, `2,000 rows`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def shown(text: str, limit: int = 40) -> str:

@@ -396,7 +396,7 @@ def test_one_bad_line_leaves_a_large_file_to_the_columns(tmp_path: Path, suffix:
     found = cepheid(
         "run", "--query", "EVENT SEQ(A a, B b) WHERE [x] WITHIN 8 units", "--input", file, "-o", tmp_path / "m.csv"
     )
-    assert "30002 rows read = 30000 events + 2 rejects" in found.stderr
+    assert "30,002 rows read = 30,000 events + 2 rejects" in found.stderr
 
 
 # --- Spark ------------------------------------------------------------------------------------------------------------
