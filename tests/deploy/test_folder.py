@@ -145,6 +145,7 @@ def test_the_plan_shows_what_is_shared(folder: Path) -> None:
     assert "amount: 3 constants, one search" in text
     assert "evaluated alone, it compares events with each other, apart from their key and window; only families" in text
     assert "pair (stacks): evaluated once for twice, and its matches are those of pair" in text
+    assert " twice (stacks)\n" in text
     table = datasets.cards(100)
     queries = {"one": RULE.format(1), "two": RULE.format(2)}
     picture = cepheid.explain(queries, table, format="svg")
@@ -153,7 +154,7 @@ def test_the_plan_shows_what_is_shared(folder: Path) -> None:
     page = cepheid.explain(many, table, format="html")
     assert "-- rule19\n" in page and "-- rule20\n" not in page and "-- and 5 more" in page
     equal = {"a": "EVENT SEQ(t a, t b) WITHIN 5", "b": "EVENT SEQ(t x, t y) WITHIN 5 RETURN x.acc AS acc"}
-    assert "equal queries, evaluated once" in cepheid.explain(equal, table)
+    assert "equal queries, evaluated once\n   └─ a, b (stacks)\n" in cepheid.explain(equal, table)
 
 
 def test_files_that_were_refused_at_the_start_are_not_reported_again() -> None:

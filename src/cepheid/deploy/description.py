@@ -87,7 +87,7 @@ def _group_node(group: FamilyGroup) -> Node:
 
 
 def _operator_node(operator: Operator) -> Node:
-    return Node(f"{operator.name} ({operator.prepared.plan.evaluator}): {_names(operator.names)}")
+    return Node(f"{_names(operator.names)} ({operator.prepared.plan.evaluator})")
 
 
 def _union_node(union: United) -> Node:
