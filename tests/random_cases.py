@@ -231,6 +231,13 @@ class Expressions:
             return f"{fn}({var}.{self.rng.choice('vw')})"
         return f"{fn}({var}.{self.rng.choice('kvwsbt' if fn != 'count' else 'kvwsbto')})"
 
+    def about_a_group(self, group: str, reader: str) -> str:
+        """A condition on an event beside a group that may be empty, often inside another condition."""
+        test = self.aggregate_condition(self.aggregate(group), [reader])
+        if reader not in test:
+            test = f"({test}) {self.rng.choice(('AND', 'OR'))} {self.condition([reader], (), 0)}"
+        return self.rng.choice((test, f"NOT ({test})", f"({test}) = FALSE", f"({test}) = {reader}.b"))
+
     def aggregate_condition(self, aggregate: str, readers: Sequence[str]) -> str:
         """A condition on the value of an aggregate, by the type of what it ranges over."""
         rng = self.rng
@@ -351,7 +358,7 @@ def sase_plus(rng: random.Random, draw: Expressions) -> DrawnQuery:
             parts.append(f"!({_type(rng)} {var})")
             late.append(var)
             continue
-        quantifier = rng.choice(("", "", "+", "+", "*", "{2}", "{1,2}"))
+        quantifier = rng.choice(("", "", "+", "+", "*", "*", "{2}", "{1,2}"))
         if not quantifier:
             parts.append(f"{_type(rng)} {var}")
             conditions += [draw.condition([var], readers) for _ in range(rng.choice((0, 1)))]
@@ -373,6 +380,8 @@ def sase_plus(rng: random.Random, draw: Expressions) -> DrawnQuery:
         readers += [f"{var}[1]", f"{var}[{var}.LEN]"]
     for var in late:
         conditions += [draw.condition([var], readers)] if readers and rng.randrange(2) else []
+        if closures and rng.randrange(3) == 0:
+            conditions.append(draw.about_a_group(f"{rng.choice(closures)}[]", var))
     where = f"WHERE {rng.choice(STRATEGIES)} {{ {{}} }}"
     window = _window(rng, draw.world, negated[0] or negated[-1])
     tail = "OUTPUT NON-OVERLAPPING" if rng.randrange(8) == 0 else _limit(rng)
@@ -443,9 +452,15 @@ def eql(rng: random.Random, draw: Expressions) -> DrawnQuery:
         lambda: f"{one()}; ({one()} \\ {one(negative)})",
         lambda: f"({one()} @ {rng.choice((0, 2, 4))}); {one()}",
         lambda: f"({one()}+); {one()}",
+        lambda: f"({one()} | {one()}); {one()}",
+        lambda: f"({one()} | {one()})+; {one()}",
+        lambda: f"(({one()}+) | {one()}); {one()}",
     )
     pattern = rng.choice(forms)()
     conditions = []
+    if "+" in pattern and len(positive) > 1 and rng.randrange(2):
+        text = draw.about_a_group(positive[0], positive[-1])
+        conditions.append(f"FILTER({text})" if rng.randrange(3) == 0 else f"({text})")
     for _ in range(_few(rng)):
         text = draw.condition([rng.choice([*positive, *negative])], positive)
         conditions.append(f"FILTER({text})" if rng.randrange(3) == 0 else f"({text})")

@@ -184,15 +184,14 @@ class StateVector:
         event: int | None,
         source: Source,
         *,
-        unbound: bool = False,
         of_key: Callable[[int], str] | None = None,
     ) -> Term:
         """What an identifier stands for, in a run at component `at` that tries the current event for component `event`
-        (None: it only proceeds). Components after `at` are empty or, once a match is complete, `unbound`: then what
-        reads them does not apply. `of_key` reads the partition where there is no current event."""
+        (None: it only proceeds). Components after `at` are empty. `of_key` reads the partition where there
+        is no current event."""
         c = self.index[node.var]
         if isinstance(node, Aggregate):
-            return self._aggregate(node, c, source) if c <= at else self._empty_aggregate(node, unbound)
+            return self._aggregate(node, c, source) if c <= at else self._empty_aggregate(node)
         if c == event and (node.at in (At.EVENT, At.CURRENT) or c > at):
             return self.event_term(node.name)
         kind = self.plan.columns[node.name]
@@ -235,8 +234,7 @@ class StateVector:
         """Whether the component has events, and the types of all of them lack the attribute."""
         return f"{source(Value('lacking', c, column))} != 0"
 
-    def _empty_aggregate(self, node: Aggregate, unbound: bool) -> Term:
-        missing = "True" if unbound else None
+    def _empty_aggregate(self, node: Aggregate) -> Term:
         if node.name is None:
-            return Term("0", Kind.INT, missing, known="True")
-        return replace(AGGREGATE_CODE[node.fn].over_nothing(self.plan.types[node.name]), missing=missing)
+            return Term("0", Kind.INT, known="True")
+        return AGGREGATE_CODE[node.fn].over_nothing(self.plan.types[node.name])

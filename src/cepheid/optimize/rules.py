@@ -569,8 +569,11 @@ def _with_where(query: Query, where: Iterable[Expr]) -> Query:
 
 def _with_parts(query: Query, parts_of: Callable[[Expr], Iterable[Expr]]) -> Query:
     """The query with every conjunct replaced by its parts. A conjunct on a negated variable, or on that of a
-    closure, decides which of its events count: no part may be about the match alone."""
+    closure, decides which of its events count: no part may be about the match alone. One that names a variable of a
+    branch not taken does not apply as a whole (ruling 12): no part may leave that variable out."""
     special = {var for var, role in query.roles.items() if role.negated or role.binds_many}
+    branches = [node for node in walk(query.pattern) if isinstance(node, pt.Disj)]
+    special |= {node.var for branch in branches for node in walk(branch) if isinstance(node, pt.EventClass)}
     where: list[Expr] = []
     for predicate in query.where:
         parts = list(parts_of(predicate))

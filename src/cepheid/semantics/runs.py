@@ -66,11 +66,11 @@ def matches(context: Context) -> Iterator[Found]:
     items = context.query.pattern.items if isinstance(context.query.pattern, Seq) else (context.query.pattern,)
     components = compile_components(context, [item for item in items if not isinstance(item, Neg)])
     accepting = Automaton(context, components).accepting_runs()
-    complete = (run for run in accepting if _nothing_forbidden(context, items, run.bound))
-    reported = _not_overlapping(context, complete) if context.query.non_overlapping else complete
     nothing: Bindings = {component.var: () for component in components}
-    for run in reported:
-        yield found({**nothing, **run.bound})
+    whole = (replace(run, bound={**nothing, **run.bound}) for run in accepting)
+    complete = (run for run in whole if _nothing_forbidden(context, items, run.bound))
+    for run in _not_overlapping(context, complete) if context.query.non_overlapping else complete:
+        yield found(run.bound)
 
 
 def _is_constant(predicate: Expr) -> bool:

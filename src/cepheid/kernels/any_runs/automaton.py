@@ -80,13 +80,7 @@ class WordVector(StateVector):
         return self.event_term(name).is_known
 
     def reader(
-        self,
-        at: int,
-        words: Source,
-        *,
-        event: int | None = None,
-        unbound: bool = False,
-        negative: Callable[[str], Term] | None = None,
+        self, at: int, words: Source, *, event: int | None = None, negative: Callable[[str], Term] | None = None
     ) -> Reader:
         """Reads identifiers (see `StateVector.term`); `negative` reads the attributes of a negative event."""
 
@@ -94,7 +88,7 @@ class WordVector(StateVector):
             if node.var not in self.index:
                 assert negative is not None and node.name is not None
                 return negative(node.name)
-            return self.term(node, at, event, lambda value: self.as_read(value, words(value)), unbound=unbound)
+            return self.term(node, at, event, lambda value: self.as_read(value, words(value)))
 
         return read
 

@@ -362,7 +362,7 @@ class _Generator:
         def words(value: Value) -> str:
             return f"groups[at + {WORDS + 1 + table.values.index(value)}]"
 
-        read = self.vector.reader(table.at, words, unbound=table.waits, negative=self.vector.event_term)
+        read = self.vector.reader(table.at, words, negative=self.vector.event_term)
         conditions = [condition(p, read, self.constants) for p in self.automaton.against[negation.step.var]]
         if table.waits and self.places:  # its window may have passed
             conditions.append(f"{words(Value('start'))} >= floor")
@@ -396,7 +396,7 @@ class _Generator:
             source = f"as_float({word})" if kind is Kind.FLOAT else word
             return Term(source, kind, missing, self.plan.types[name], known)
 
-        read = self.vector.reader(at, words, unbound=True, negative=term)
+        read = self.vector.reader(at, words, negative=term)
         conditions = [
             f"negatives[k] == {negation.number}",
             f"negatives[k + 1] < {words(Value('until', negation.number))}",

@@ -287,7 +287,7 @@ class Absences:
             w("spoiled = False", f"since = {Node(RUN.node).row}")
         for absence in tested:
             w(f"q = {absence.latest}")
-            self._search(w, absence, self._reader(absence, at, to, source, unbound=False))
+            self._search(w, absence, self._reader(absence, at, to, source))
         return ["not spoiled"] if tested else []
 
     def test_complete(self, w: Writer, at: int, source: Source) -> list[str]:
@@ -297,7 +297,7 @@ class Absences:
             w("spoiled = False")
         for absence in tested:
             w(f"q, since = {source(absence.candidate)}, {source(absence.since)}")
-            self._search(w, absence, self._reader(absence, at, None, source, unbound=True))
+            self._search(w, absence, self._reader(absence, at, None, source))
         return ["not spoiled"] if tested else []
 
     def _search(self, w: Writer, absence: Absence, read: Reader) -> None:
@@ -346,12 +346,11 @@ class Absences:
         event: int | None,
         source: Source,
         *,
-        unbound: bool,
         of_key: Callable[[int], str] | None = None,
     ) -> Reader:
         def read(node: Attr | Aggregate) -> Term:
             if node.var != absence.stack.step.var:
-                return self.run.term(node, at, event, source, unbound=unbound, of_key=of_key)
+                return self.run.term(node, at, event, source, of_key=of_key)
             assert isinstance(node, Attr)
             column = self.run.column[node.name]
             is_masked = node.name in self.plan.lacking or node.name in self.plan.nulls
@@ -452,7 +451,7 @@ class Absences:
             return mixed([ITEM.cell(_waiting_field(value)) for value in values])
 
         w(f"q = {self._latest(stack, waiting_key)}")
-        read = self._reader(absence, at, None, source, unbound=True, of_key=of_key)
+        read = self._reader(absence, at, None, source, of_key=of_key)
         with w.block(f"while not spoiled and q >= {self.register(f'{stack.name}_base')}:"):
             w(f"k = {stack.offset('q')}")
             with w.block(f"if {stack.at('row', 'k')} <= {ITEM.last_row}:"):

@@ -310,7 +310,10 @@ def _is_item(node: Attr | Aggregate, item: Operator) -> bool:
 
 
 def _may_lack(node: Attr | Aggregate, operator: Operator, values: Values) -> bool:
-    """Whether a variable may be bound to an event without the attribute, or lists inside lists may lack events."""
+    """Whether a variable may be bound to an event without the attribute, or lists inside lists may lack events. An
+    aggregate has a value over an empty list too, where an attribute does not apply."""
+    if isinstance(node, Aggregate) and node.var in operator.empty:
+        return True
     around = [op for op in operator.walk() if isinstance(op, Iteration) and node.var in op.variables]
     if len(around) > 1 and node.var in operator.empty:
         return True
