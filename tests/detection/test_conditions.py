@@ -1,6 +1,8 @@
 """Conditions that sources apply themselves: fewer events are sent, and no match is missed."""
 
+import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -45,7 +47,7 @@ def test_an_event_that_stands_alone_is_filtered_at_its_source(query: str) -> Non
     for plan in (None, "push"):
         running, found = ran(query, {"one": table}, plan)
         assert found == expected
-        assert running.detection.only.program.filters.get("A") == ALONE[query]
+        assert running.detection.only.program.filters.get(("one", "A")) == ALONE[query]
     kinds = table["type"].to_pylist()
     whole = sum(kinds.count(kind) for kind in running.detection.only.program.streams)
     assert (running.counts.events < whole) == (ALONE[query] is not None)
@@ -70,6 +72,48 @@ def test_conditions_at_sources_miss_no_match(seed: int) -> None:
         assert found == rows(cepheid.match(text, table, evaluator="reference")), text
         parts = {"left": table.filter(half), "right": table.filter(pa.compute.invert(half))}
         assert ran(text, parts)[1] == found, text
+
+
+A = [{"type": "A", "ts": time, "v": 5, "w": 1} for time in (10, 40, 90)]
+B = [{"type": "B", "ts": time} for time in (12, 35)]
+BV = [{"type": "B", "ts": time, "v": v} for time, v in ((8, 5), (41, 2), (92, 5))]
+NODES = ((A + B, A[:1]), (A, B), (A + BV, B), (A, B, BV))
+"""The events of each source: no event of type B has `w`, and some sources have none with `v`."""
+LACKING = (
+    "event and(a, b; 10) where b.v > 3",
+    "event and(a, b; 10) where a.v = b.v",
+    "event and(a, !b; 10) where b.v > 3",
+    "event and(a, b; 10) where b.v > 3 or b.w = 1",
+    "event and(a, b; 10) where b.v < 3 and b.w = 2",
+    "event seq(count(b; 10) > 0, a; 10) where b.v > 3",
+)
+
+
+@pytest.mark.filterwarnings("ignore::cepheid.CepheidWarning")
+@pytest.mark.parametrize("nodes", NODES)
+@pytest.mark.parametrize("event", LACKING)
+def test_sources_do_not_apply_conditions_on_what_their_events_lack(
+    event: str, nodes: Sequence[Sequence[dict[str, object]]], tmp_path: Path
+) -> None:
+    """A condition on an attribute that a type lacks does not apply (ruling 4); an event of a source without an attribute
+    that others of its type have is null there."""
+    query = f"complex Q on A as a, B as b {event}"
+    entries = []
+    for number, own in enumerate((*nodes, [row for own in nodes for row in own])):
+        lines = sorted(own, key=lambda row: row["ts"])  # type: ignore[arg-type, return-value]
+        (tmp_path / f"{number}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in lines))
+        entries.append({"name": f"n{number}", "file": f"{number}.jsonl"})
+    (tmp_path / "sources.json").write_text(json.dumps({"sources": entries[:-1]}))
+    expected = cepheid.match(query, str(tmp_path / entries[-1]["file"]), evaluator="reference")
+    for plan in (None, "push"):
+        running = Running(detection(query, str(tmp_path / "sources.json"), DEFAULT_COLUMNS, plan=plan))
+        found = pa.concat_tables([running.schema.empty_table(), *running.matches()])
+        assert not running.gaps
+        assert spans(found) == spans(expected)
+
+
+def spans(matches: pa.Table) -> list[tuple[int, int]]:
+    return sorted((row["match_start"], row["match_end"]) for row in matches.to_pylist())
 
 
 def test_a_server_sends_the_events_of_a_condition_only(tmp_path: Path) -> None:

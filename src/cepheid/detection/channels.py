@@ -110,7 +110,7 @@ class Channels(dict[Address, Channel]):
             attributes = [program.keys[stream] for program in of if stream in program.keys]
             columns = [program.columns for program in of]
             self[address] = Channel(
-                any_of([program.filters.get(stream) for program in of]),
+                any_of([program.filters.get(address) for program in of]),
                 None if None in columns else tuple(dict.fromkeys(name for own in columns for name in own or ())),
                 attributes[0] if attributes else None,
             )

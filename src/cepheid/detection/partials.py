@@ -44,6 +44,8 @@ class Asked:
     count: None = None
     added: frozenset[str] = frozenset()
     """Columns that the base adds: sources do not have them."""
+    held: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The columns of each source; one that is not named has all."""
     regions: Mapping[str, str] = field(default_factory=dict)
     """The region of each source that has one."""
     region: str = REGION

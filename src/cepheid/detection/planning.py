@@ -213,11 +213,12 @@ def is_regional(prepared: Prepared, asked: Asked) -> bool:
     return isinstance(divided, Keyed) and asked.region in divided.attributes and not divided.nulls_match
 
 
-def filtered(link: Link, description: Description, trees: Sequence[EventTree], added: frozenset[str]) -> Description:
+def filtered(link: Link, description: Description, trees: Sequence[EventTree], asked: Asked) -> Description:
     """What a source says of the events that any query asks for."""
     found = {}
+    by_tree = [(streams(tree.root), filters_of(tree, asked, description.name)) for tree in trees]
     for stream in description.types:
-        own = [filters_of(tree, added).get(stream) for tree in trees if stream in streams(tree.root)]
+        own = [filters.get(stream) for read, filters in by_tree if stream in read]
         condition = any_of(own) if own else None
         if condition is not None:
             found[stream] = condition
@@ -264,7 +265,8 @@ def asked_of(links: Sequence[Link], descriptions: Sequence[Description], columns
             attributes.setdefault(kind, {}).update(
                 {name: schema.field(name).type for name in (*known.columns, *added) if name in schema.names}
             )
-    return Asked(schema, columns, attributes, added=added, regions=regions, region=region)
+    held = {description.name: frozenset(description.schema.names) for description in descriptions}
+    return Asked(schema, columns, attributes, added=added, held=held, regions=regions, region=region)
 
 
 def statistics_text(descriptions: Sequence[Description]) -> str:

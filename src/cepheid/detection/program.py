@@ -25,8 +25,8 @@ class Program(NamedTuple):
     """The sources of each stream. One without a source has no events."""
     reach: int | None
     """How long an event can matter, before and after its time. None: without limit."""
-    filters: Mapping[str, str]
-    """The conditions that sources apply themselves."""
+    filters: Mapping[tuple[str, str], str]
+    """The conditions that each source applies itself to a stream."""
     columns: tuple[str, ...] | None
     """The columns that sources send; None: all."""
     keys: Mapping[str, str]
@@ -55,7 +55,8 @@ class Program(NamedTuple):
         trail = _trail(root)
         reach = None if length is None else length + trail + max(_windows(root), default=0) + 1
         columns = columns_of(prepared.written, asked.columns, asked.added)
-        filters = filters_of(tree, asked.added)
+        names = {source for of in sources.values() for source in of}
+        filters = {(name, kind): text for name in names for kind, text in filters_of(tree, asked, name).items()}
         return cls(tree, plan, prepared, stages, asked, sources, reach, filters, columns, _keys(stages), trail)
 
 

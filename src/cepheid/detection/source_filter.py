@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -30,25 +31,36 @@ MAX_LENGTH = 20_000
 # --- at the base ------------------------------------------------------------------------------------------------------
 
 
-def filters_of(tree: EventTree, added: frozenset[str] = frozenset()) -> dict[str, str]:
-    """The condition of each event type: that of any of its subevents. A type without one is sent as a whole. Conditions
-    on columns that the base adds (`added`) are left to it."""
-    return _filters(tree, lambda read: not read & added)
+def filters_of(tree: EventTree, asked: Asked, source: str) -> dict[str, str]:
+    """The condition of each event type at a source: that of any of its subevents. A type without one is sent as a whole.
+    Left to the base are conditions on columns that it adds, on attributes that a type lacks (they do not apply, ruling
+    4), and on those that this source does not have."""
+    held = asked.held.get(source, frozenset(asked.schema.names)) - asked.added
+
+    def applies(stream: str, read: frozenset[str]) -> bool:
+        return {name.split(".")[0] for name in read} <= held & (asked.attributes or {}).get(stream, {}).keys()
+
+    return _filters(tree, applies)
 
 
 def regional_filters(tree: EventTree, region: str) -> dict[str, str]:
     """The condition on the region of each event type."""
-    return _filters(tree, lambda read: read == {region})
+    return _filters(tree, lambda _, read: read == {region})
 
 
-def _filters(tree: EventTree, is_of_interest: Callable[[frozenset[str]], bool]) -> dict[str, str]:
+OfInterest = Callable[[str, frozenset[str]], bool]
+"""Whether the conditions on some attributes of a type are."""
+
+
+def _filters(tree: EventTree, is_of_interest: OfInterest) -> dict[str, str]:
     found: dict[str, list[str] | None] = {}
     for part in tree.parts.values():
         derived = {stream.name for stream in part.query.inputs if not isinstance(stream, SourceStream)}
         for item in getattr(part.pattern, "items", (part.pattern,)):
             leaf = item.item if isinstance(item, Neg) else item
             if isinstance(leaf, EventClass) and leaf.types[0] not in derived:
-                _add(found, leaf.types[0], _condition(leaf.var, part.query, is_of_interest))
+                stream = leaf.types[0]
+                _add(found, stream, _condition(leaf.var, part.query, partial(is_of_interest, stream)))
     _without_projected(tree, found)
     return {
         stream: " or ".join(f"({text})" for text in dict.fromkeys(texts)) for stream, texts in found.items() if texts

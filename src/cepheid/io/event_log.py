@@ -100,12 +100,12 @@ def keys_of(request: Request) -> tuple[Key, ...] | None:
 
 
 def of_keys(events: pa.RecordBatch, request: Request) -> pa.RecordBatch:
-    """The events that have one of the keys of a request."""
+    """The events that have one of the keys of a request. Without its attribute they have none."""
     if request.key is None:
         return events
     name, keys = request.key
     if name not in events.schema.names:
-        raise InputProblem(f"the events of `{request.stream}` have no attribute `{shown(name)}`")
+        return events.slice(0, 0)
     column = events.column(name)
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     try:
