@@ -140,3 +140,22 @@ def test_the_model_of_bursts_has_their_rate_and_their_presence(rate: float) -> N
     for window in (50, 100, 400, 1_000):
         present = np.minimum(np.diff(times), window).sum() / length
         assert model.present(window) == pytest.approx(present, rel=0.05)
+
+
+@pytest.mark.parametrize("count", [120, 160])
+def test_few_events_that_come_on_and_off_are_no_poisson_stream(count: int) -> None:
+    """A fifth of the time has all events: on for 2,000 ticks, off for 8,000. A histogram of 64 bins is too much for so few
+    gaps, but they are clearly not those of independent events."""
+    rng, length = np.random.default_rng(count), 1_000_000
+    times: list[float] = []
+    at = 0.0
+    while at < length:
+        on = rng.exponential(2_000)
+        times += (at + on * rng.random(rng.poisson(5 * count / length * on))).tolist()
+        at += on + rng.exponential(8_000)
+    ordered = np.unique(np.array(times, np.int64))
+    model = fitted(ordered, 0, length)
+    for window in (0.5, 1.5, 3.0):
+        mean = window * length / count
+        gaps = np.diff(np.concatenate([[0], ordered, [length]]))
+        assert model.present(mean) == pytest.approx(np.minimum(gaps, mean).sum() / length, rel=0.12)

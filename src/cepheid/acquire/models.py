@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -228,7 +228,7 @@ class Clustered(Model):
 # --- fitting ----------------------------------------------------------------------------------------------------------
 
 MAX_ORDER = 3
-_BINS = 64
+_BINS = (4, 8, 16, 32, 64)
 _MAX_STEPS = 1_000_000
 _FEW = 20
 """Fewer events than this do not show more than a rate."""
@@ -259,7 +259,10 @@ def fits(times: Sequence[int] | npt.NDArray[np.int64], begin: int, end: int) -> 
     step = max(float(np.quantile(gaps, 0.02)), length / _MAX_STEPS, 1.0)
     steps = max(math.ceil(length / step), 1)
     counts = np.bincount(((ordered - begin) / step).astype(np.int64).clip(0, steps - 1), minlength=steps)
-    found = [_poisson(rate, counts, step), _histogram(gaps, step)]
+    histograms = [_histogram(gaps, step, bins) for bins in _BINS]
+    # Few gaps do not show many bins. They show that gaps are not those of another model, and then their mean is known.
+    histogram = replace(histograms[-1], criterion=min(fit.criterion for fit in histograms))
+    found = [_poisson(rate, counts, step), histogram]
     if counts.max() <= 1:
         found += [_chain(counts, step, order) for order in range(MAX_ORDER + 1)]
     return sorted(found, key=lambda fit: fit.criterion)
@@ -276,11 +279,11 @@ def _poisson(rate: float, counts: npt.NDArray[np.int64], step: float) -> Fit:
     return Fit(Poisson(rate), _criterion(likelihood, 1, len(counts)))
 
 
-def _histogram(gaps: npt.NDArray[np.int64], step: float) -> Fit:
+def _histogram(gaps: npt.NDArray[np.int64], step: float, bins: int) -> Fit:
     ordered = np.sort(gaps)
     shortest = ordered[0] * (1 - 1e-6)  # no gap is shorter: events may come at regular times
     # A bin has about as many gaps as any other, or as much time: few long gaps take most of the time between bursts.
-    ranks = np.linspace(0, 1, _BINS // 2 + 1)
+    ranks = np.linspace(0, 1, bins // 2 + 1)
     long_ones = ordered[np.searchsorted(np.cumsum(ordered), ranks * ordered.sum()).clip(0, len(ordered) - 1)]
     bounds = np.unique(np.concatenate([[0.0, shortest], np.quantile(gaps, ranks), long_ones]))
     longer = 1.0 - np.searchsorted(ordered, bounds, "right") / len(gaps)
