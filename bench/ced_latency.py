@@ -79,7 +79,7 @@ def live(delay: float) -> Iterator[Live]:
     with tempfile.TemporaryDirectory(prefix="cepheid-") as directory:
         latency = f"{delay * 1e3 + LATENESS / 1e3:.3f} ms"
         entries = [
-            {"name": kind, "address": server.address, "latency": latency}
+            {"name": kind, "address": server.address, "latency": latency, "types": [kind]}
             for kind, server in zip(logs, servers, strict=True)
         ]
         path = Path(directory) / "sources.json"

@@ -34,7 +34,7 @@ class Channel:
     filter: str | None = None
     """The condition that the source applies itself."""
     columns: tuple[str, ...] | None = None
-    """The columns that the source sends; None: all."""
+    """The columns that the source sends."""
     attribute: str | None = None
     """The attribute by whose values events are asked for."""
     asked: KeyedSet = NOTHING
@@ -109,9 +109,10 @@ class Channels(dict[Address, Channel]):
             stream = address[1]
             attributes = [program.keys[stream] for program in of if stream in program.keys]
             columns = [program.columns for program in of]
+            known = [name for name in self.asked.schema.names if name not in self.asked.added]
             self[address] = Channel(
                 any_of([program.filters.get(address) for program in of]),
-                None if None in columns else tuple(dict.fromkeys(name for own in columns for name in own or ())),
+                tuple(dict.fromkeys(name for own in columns for name in own or known)),
                 attributes[0] if attributes else None,
             )
 

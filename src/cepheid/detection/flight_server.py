@@ -22,7 +22,15 @@ from cepheid.acquire.requests import Answer, Request
 from cepheid.detection.source_filter import Filters
 from cepheid.errors import CepheidError, InputProblem, shown
 from cepheid.io.event_columns import ticks_of
-from cepheid.io.flight_messages import DESCRIBE, answer_metadata, description_bytes, filters_of_bytes, request_of
+from cepheid.io.event_log import Keep
+from cepheid.io.flight_messages import (
+    COLUMNS_CHANGED,
+    DESCRIBE,
+    answer_metadata,
+    description_bytes,
+    filters_of_bytes,
+    request_of,
+)
 from cepheid.io.growing_log import GrowingLog
 
 MAX_EVENTS = 100_000
@@ -93,25 +101,42 @@ class _Serving:
 
     @property
     def filters(self) -> Filters:
-        if self._filters is None:
-            self._filters = Filters(self.log.described_schema(), self.log.columns)
+        return self._filters_of(self.log.described_schema())
+
+    def _filters_of(self, schema: pa.Schema) -> Filters:
+        if self._filters is None or self._filters.schema != schema:
+            self._filters = Filters(schema, self.log.columns)
         return self._filters
+
+    def schema(self, request: Request) -> pa.Schema:
+        """The columns of the answers of a request."""
+        schema = self.log.described_schema()
+        if request.columns is None:
+            return schema
+        return pa.schema([schema.field(name) for name in dict.fromkeys(request.columns) if name in schema.names])
 
     def answers(self, request: Request) -> Iterator[Answer]:
         """The answers of a request; those of a subscription until its end."""
-        keep = self.filters.keep(request)
         time.sleep(self.options.delay)
-        answer = self.log.answer(request, request.begin, False, keep)
+        answer = self.log.answer(request, request.begin, False, self._keep(request))
         yield from _split(answer, self.log)
         while request.follow and answer.complete < request.end:
             reported = max(answer.complete, request.begin - 1)
             self.log.wait(reported, self.options.beat)
-            answer = self.log.answer(request, reported + 1, True, keep)
+            answer = self.log.answer(request, reported + 1, True, self._keep(request))
             yield from _split(answer, self.log)
+
+    def _keep(self, request: Request) -> Keep | None:
+        """Applies the condition of a request to events in the columns that the log has then."""
+        if request.filter is None:
+            return None
+        return lambda events: self._filters_of(events.schema).kept_of(request, events)
 
     def messages(self, request: Request, schema: pa.Schema) -> Iterator[tuple[pa.RecordBatch, bytes]]:
         try:
             for answer in _delayed(self.answers(request), self.options.delay):
+                if self.schema(request) != schema:  # an answer has the columns with which it began
+                    raise InputProblem(COLUMNS_CHANGED)
                 if self.random.random() >= self.options.loss:
                     yield answer.events.cast(schema), answer_metadata(answer)
         except CepheidError as problem:
@@ -192,11 +217,9 @@ class FlightLog(flight.FlightServerBase):  # type: ignore[misc]
     def do_get(self, context: Any, ticket: Any) -> Any:
         request = _checked(lambda: request_of(ticket.ticket))
         log = self._serving.log
-        schema = _checked(log.described_schema)
-        if request.columns is not None:
-            schema = pa.schema([schema.field(name) for name in request.columns if name in schema.names])
-            if log.columns.time not in schema.names:
-                raise flight.FlightServerError(f"the columns of a request include `{log.columns.time}`")
+        schema = _checked(lambda: self._serving.schema(request))
+        if log.columns.time not in schema.names:
+            raise flight.FlightServerError(f"the columns of a request include `{log.columns.time}`")
         _checked(lambda: self._serving.filters.keep(request))
         return flight.GeneratorStream(schema, self._serving.messages(request, schema))
 

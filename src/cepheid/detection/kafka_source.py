@@ -20,6 +20,7 @@ from cepheid.acquire.requests import Answer, Request
 from cepheid.detection.source_filter import Filters
 from cepheid.errors import CepheidError, InputProblem, SourceUnreachable, shown
 from cepheid.io.asked_source import NO_FILTERS, SAMPLE, Deliver, Description, Failure, described
+from cepheid.io.decoding import widened
 from cepheid.io.event_columns import in_stream_order, ticks_of
 from cepheid.io.event_log import EventLog, Traffic, keys_of, of_keys
 from cepheid.io.feeds import Gathered, Lines
@@ -155,7 +156,8 @@ class KafkaSource:
             dropped = self._dropped(marks, first, now, offsets)
             offsets = {p: max(end, begin) for p, (begin, end) in ranges.items()}
             parts = [part for part in (waiting, table) if part is not None]
-            waiting = pa.concat_tables(parts) if parts else None
+            waiting = pa.concat_tables(parts, promote_options="permissive") if parts else None
+            self._widen(waiting)
             complete = min(request.end, self._ticks(now - self.topic.lateness))
             if complete > reported or is_first:
                 answer, waiting = self._answer(request, waiting, reported, complete)
@@ -165,6 +167,14 @@ class KafkaSource:
             if not request.follow or reported >= request.end:
                 return
             time.sleep(_BEAT)
+
+    def _widen(self, table: pa.Table | None) -> None:
+        """Takes columns that no earlier record had."""
+        with self._lock:
+            assert self.schema is not None
+            schema = self.schema if table is None else widened(self.schema, table.schema, self.name)
+            if schema != self.schema:
+                self.schema, self._filters = schema, Filters(schema, self.topic.columns)
 
     def _answer(
         self, request: Request, table: pa.Table | None, reported: int, complete: int
@@ -289,7 +299,7 @@ class KafkaSource:
         for record in records:
             if record.partition() not in first:
                 first[record.partition()] = record.offset(), record.timestamp()[1] / 1_000
-        gathered = Gathered(self.topic.columns, schema)
+        gathered = Gathered(self.name, self.topic.columns, schema)
         lines = Lines(gathered, self.topic.type, self._reject)
         texts = (record.value() or b"" for record in records)
         lines.add([text.decode("utf-8", errors="replace") for text in texts])

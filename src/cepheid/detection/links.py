@@ -42,7 +42,8 @@ def table_links(tables: Mapping[str, Any], columns: Columns, regions: Mapping[st
 def listed_links(listed: SourceList) -> list[Link]:
     """The sources of a file."""
     return [
-        replace(_link(entry, listed.columns, listed.time_unit), address=_address(entry)) for entry in listed.sources
+        replace(_link(entry, listed.columns, listed.time_unit), types=entry.types, address=_address(entry))
+        for entry in listed.sources
     ]
 
 

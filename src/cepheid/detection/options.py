@@ -26,6 +26,8 @@ class Link:
     latency: Duration = NO_TIME
     retention: Duration | None = None
     region: str | None = None
+    types: frozenset[str] | None = None
+    """The event types that it is asked for; None: all that it has or may have."""
     address: str | None = None
     """Where it is, for errors; None: at hand."""
 

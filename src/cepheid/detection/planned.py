@@ -103,8 +103,7 @@ class Detection:
         if saved is None:
             trees = [tree for _, tree in bound.values()]
             descriptions = [
-                filtered(link, description, trees, asked)
-                for link, description in zip(links, descriptions, strict=True)
+                filtered(link, description, trees, asked) for link, description in zip(links, descriptions, strict=True)
             ]
         known = {} if statistics is None else read_statistics(statistics)
         planning = Planning(bound, asked, tuple(links), tuple(descriptions), clock, known, options)

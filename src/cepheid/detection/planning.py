@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from cepheid.acquire.choice import Choice, require_retention
 from cepheid.acquire.cost import MODELS, CostModel, StreamModel
+from cepheid.acquire.intervals import END
 from cepheid.acquire.models import Model, Poisson, combined, from_data, to_data
 from cepheid.acquire.plans import Plan, all_plans, naive, named_plan, plan_text
 from cepheid.acquire.search import Candidate
@@ -66,16 +67,23 @@ class Planning:
         return length_text(ticks, self.clock)
 
     def model(self, description: Description, stream: str) -> Model:
-        return self.known.get((description.name, stream), description.types[stream].model)
+        own = description.types[stream].model if stream in description.types else Poisson(_NEVER)
+        return self.known.get((description.name, stream), own)
 
     def cells(self) -> dict[Address, float]:
-        return {(d.name, stream): self.model(d, stream).rate for d in self.descriptions for stream in d.types}
+        read = [stream for _, tree in self.bound.values() for stream in streams(tree.root)]
+        return {
+            (d.name, stream): self.model(d, stream).rate
+            for d in self.descriptions
+            for stream in dict.fromkeys((*d.types, *read))
+        }
 
     def scopes(self) -> dict[Scope, Sources]:
         """The queries by region, each with the sources of its streams."""
         found: dict[Scope, Sources] = {}
         for name, (prepared, tree) in self.bound.items():
-            types = {kind for description in self.descriptions for kind in description.types}
+            pairs = list(zip(self.links, self.descriptions, strict=True))
+            types = {kind for link, d in pairs for kind in d.types if may_have(link, d, kind)}
             missing = [stream for stream in streams(tree.root) if stream not in types]
             if missing:
                 raise InputProblem(
@@ -94,9 +102,9 @@ class Planning:
     def _sources(self, stream: str, region: str | None, filters: Mapping[str, str]) -> tuple[str, ...]:
         """The sources of a stream in a region, without those whose region a condition of the query excludes."""
         found = []
-        for description in self.descriptions:
+        for link, description in zip(self.links, self.descriptions, strict=True):
             own = self.asked.regions.get(description.name)
-            if stream not in description.types or region not in (None, own):
+            if not may_have(link, description, stream) or region not in (None, own):
                 continue
             if own is None or stream not in filters or self._satisfies(own, stream, filters[stream]):
                 found.append(description.name)
@@ -128,8 +136,8 @@ class Planning:
             combined([self.model(d, stream) for _, d in of]),
             max(float(self.clock.ticks(link.latency)) for link, _ in of),
             min(math.inf if link.retention is None else self.clock.ticks(link.retention) for link, _ in of),
-            max(d.types[stream].bytes for _, d in of),
-            _all_distinct(d.types[stream] for _, d in of),
+            max((d.types[stream].bytes for _, d in of if stream in d.types), default=0.0),
+            _all_distinct(d.types[stream] for _, d in of if stream in d.types),
         )
 
     def choices(self, members: Mapping[Scope, Member]) -> tuple[dict[Scope, Choice], float]:
@@ -180,7 +188,14 @@ class Planning:
 
 
 _NEVER = 1e-12
-"""The rate of a stream without a source, per tick."""
+"""The rate of a stream without a source, or of which a source has had no event, per tick."""
+
+
+def may_have(link: Link, description: Description, stream: str) -> bool:
+    """Whether a source is asked for a type. One that goes on may have its first event of a type later."""
+    if link.types is not None and stream not in link.types:
+        return False
+    return stream in description.types or description.complete < END
 
 
 def _value(value: Any, kind: pa.DataType) -> pa.Array:

@@ -32,7 +32,7 @@ MAX_LENGTH = 20_000
 
 
 def filters_of(tree: EventTree, asked: Asked, source: str) -> dict[str, str]:
-    """The condition of each event type at a source: that of any of its subevents. A type without one is sent as a whole.
+    """The condition of each type at a source: that of any of its subevents. A type without one is sent as a whole.
     Left to the base are conditions on columns that it adds, on attributes that a type lacks (they do not apply, ruling
     4), and on those that this source does not have."""
     held = asked.held.get(source, frozenset(asked.schema.names)) - asked.added
@@ -190,6 +190,11 @@ class Filters:
     def keep(self, request: Request) -> Keep | None:
         """Applies the condition of a request."""
         return None if request.filter is None else self._filter(request.stream, request.filter).keep
+
+    def kept_of(self, request: Request, events: pa.RecordBatch) -> pa.RecordBatch:
+        """The events that satisfy the condition of a request."""
+        keep = self.keep(request)
+        return events if keep is None else keep(events)
 
     def kept(self, filters: Mapping[str, str]) -> Kept | None:
         """Applies the conditions of some types."""

@@ -58,6 +58,14 @@ def united_schema(inputs: Iterable[tuple[str, pa.Schema]], is_read: Callable[[st
     return pa.schema([field for name, (_, field) in fields.items() if name not in unfit])
 
 
+def widened(known: pa.Schema, more: pa.Schema, name: str) -> pa.Schema:
+    """The columns of a source as they become known: with those of more of its events. A column whose types do not fit
+    each other is an error."""
+    if more == known:
+        return known
+    return united_schema(((f"`{shown(name)}`", known), (f"more of `{shown(name)}`", more)), lambda _: True)
+
+
 def _united(one: pa.Field, two: pa.Field) -> pa.Field:
     is_moment = pa.types.is_timestamp
     if is_moment(one.type) and is_moment(two.type) and one.type.tz != two.type.tz:  # without a zone, in UTC

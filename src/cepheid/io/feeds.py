@@ -16,8 +16,10 @@ import pyarrow as pa
 
 from cepheid.errors import InputProblem, shown
 from cepheid.events import timestamp
+from cepheid.io.decoding import widened
 from cepheid.io.growing_log import GrowingLog
 from cepheid.io.inputs import Columns
+from cepheid.io.rows import aligned
 
 _LINES = 10_000
 """Lines that are added at once."""
@@ -43,6 +45,7 @@ class Appended(Protocol):
 class Gathered:
     """Events that are gathered in one table."""
 
+    name: str
     columns: Columns
     schema: pa.Schema | None = None
     parts: list[pa.Table] = field(default_factory=list)
@@ -51,12 +54,14 @@ class Gathered:
     def append(self, table: pa.Table, attributes: Mapping[str, Collection[str]]) -> None:
         for kind, names in attributes.items():
             self.attributes.setdefault(kind, set()).update(names)
-        if self.schema is None:
-            self.schema = table.schema
-        self.parts.append(table.select(self.schema.names).cast(self.schema))
+        self.schema = table.schema if self.schema is None else widened(self.schema, table.schema, self.name)
+        self.parts.append(table)
 
     def table(self) -> pa.Table | None:
-        return pa.concat_tables(self.parts) if self.parts else None
+        if not self.parts or self.schema is None:
+            return None
+        batches = [aligned(batch, self.schema) for part in self.parts for batch in part.to_batches()]
+        return pa.Table.from_batches(batches, self.schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +101,8 @@ class Lines:
 
     def _append(self, rows: list[dict[str, Any]]) -> None:
         is_moment = any(row.pop("\0moment") for row in rows)
-        schema = self.log.schema
-        if schema is None:
-            try:
-                schema = pa.Table.from_pylist(rows).schema
-            except (pa.ArrowInvalid, pa.ArrowTypeError):
-                schema = pa.Table.from_pylist(rows[:1]).schema
-            if is_moment:
-                kind = pa.timestamp("us", "UTC")
-                times = self.log.columns.times
-                schema = pa.schema([f.with_type(kind) if f.name in times else f for f in schema])
         try:
-            self.log.append(pa.Table.from_pylist(rows, schema), self._attributes(rows))
+            self.log.append(self._table(rows, is_moment), self._attributes(rows))
         except (pa.ArrowInvalid, pa.ArrowTypeError, InputProblem) as problem:
             if len(rows) == 1:
                 self.rejected(json.dumps(rows[0], default=str), str(problem).splitlines()[0])
@@ -115,11 +110,36 @@ class Lines:
             for row in rows:
                 self._append([{**row, "\0moment": is_moment}])
 
+    def _table(self, rows: list[dict[str, Any]], is_moment: bool) -> pa.Table:
+        """All columns that any row has, in the types that are known if the values fit."""
+        known = {} if self.log.schema is None else {f.name: f.type for f in self.log.schema}
+        if self.log.schema is None and is_moment:
+            known = dict.fromkeys(self.log.columns.times, pa.timestamp("us", "UTC"))
+        names = dict.fromkeys(name for row in rows for name in row)
+        return pa.table({name: _array([row.get(name) for row in rows], known.get(name)) for name in names})
+
     def _attributes(self, rows: list[dict[str, Any]]) -> dict[str, set[str]]:
         """The attributes of each type, those that are null included."""
         found: dict[str, set[str]] = {}
         for row in rows:
             found.setdefault(row[self.log.columns.type], set()).update(row)
+        return found
+
+
+def _array(values: list[Any], kind: pa.DataType | None) -> pa.Array:
+    """The values of a column, in its known type if that holds them exactly."""
+    found = pa.array(values)
+    if kind is None or found.type == kind:
+        return found
+    if pa.types.is_nested(kind):
+        whole = pa.array(values, kind)
+        return whole if whole.to_pylist() == values else found
+    is_number = [pa.types.is_integer(one) or pa.types.is_floating(one) for one in (found.type, kind)]
+    if not (all(is_number) or pa.types.is_null(found.type) or pa.types.is_timestamp(kind)):
+        return found
+    try:
+        return found.cast(kind)
+    except pa.ArrowInvalid:
         return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,14 @@ from pyarrow import flight
 from cepheid.acquire.requests import Request
 from cepheid.errors import CepheidError, InputProblem, SourceUnreachable, shown
 from cepheid.io.asked_source import NO_FILTERS, Deliver, Description, Failure
-from cepheid.io.flight_messages import DESCRIBE, answer_of, description_of, filters_bytes, request_bytes
+from cepheid.io.flight_messages import (
+    COLUMNS_CHANGED,
+    DESCRIBE,
+    answer_of,
+    description_of,
+    filters_bytes,
+    request_bytes,
+)
 
 _CONNECT_SECONDS = 10.0
 
@@ -88,7 +95,13 @@ class FlightSource:
 
     def _read(self, request: Request, deliver: Deliver) -> None:
         """Reads the answers of a request, of a subscription until it ends."""
-        reader = None
+        left: Request | None = request
+        while left is not None:
+            left = self._read_alike(left, deliver)
+
+    def _read_alike(self, request: Request, deliver: Deliver) -> Request | None:
+        """Reads answers that have the same columns. Returns the rest of the request if later events have others."""
+        reader, begin = None, request.begin
         try:
             reader = self.client.do_get(flight.Ticket(request_bytes(request)), self._options())
             with self._lock:
@@ -96,15 +109,21 @@ class FlightSource:
             while not self._closed and request.number > self._cancelled:
                 chunk = reader.read_chunk()
                 metadata = b"" if chunk.app_metadata is None else chunk.app_metadata.to_pybytes()
-                deliver(answer_of(request, chunk.data, metadata))
+                answer = answer_of(request, chunk.data, metadata)
+                begin = max(begin, answer.complete + 1)
+                deliver(answer)
         except StopIteration:
             """The server has sent all."""
         except (CepheidError, flight.FlightError, OSError) as problem:
-            if not self._closed and request.number > self._cancelled:
-                deliver(Failure(request, _first_line(problem)))
+            if self._closed or request.number <= self._cancelled:
+                return None
+            if COLUMNS_CHANGED in str(problem) and begin <= request.end:
+                return replace(request, begin=begin)
+            deliver(Failure(request, _first_line(problem)))
         finally:
             with self._lock:
                 self._readers.pop(reader, None)
+        return None
 
     def cancel(self, last: int) -> None:
         self._cancelled = max(self._cancelled, last)

@@ -17,6 +17,8 @@ from cepheid.errors import InputProblem, shown
 from cepheid.io.asked_source import PROTOCOL, Description, TypeDescription
 
 DESCRIBE = "describe"
+COLUMNS_CHANGED = "events have columns that none had before: ask again"
+"""What a server says where it cannot go on with the columns that its answers have."""
 
 
 def request_bytes(request: Request) -> bytes:

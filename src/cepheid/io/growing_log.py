@@ -13,11 +13,13 @@ import pyarrow as pa
 
 from cepheid.acquire.intervals import BEGINNING, END
 from cepheid.acquire.requests import Answer, Request
-from cepheid.errors import InputProblem, shown
+from cepheid.errors import InputProblem
 from cepheid.io.asked_source import NO_ATTRIBUTES, Description, Kept, described
+from cepheid.io.decoding import widened
 from cepheid.io.event_columns import ticks_of
 from cepheid.io.event_log import EventLog, Keep, Stored, Traffic
 from cepheid.io.inputs import Columns
+from cepheid.io.rows import aligned
 
 _PARTS = 64
 """Appended parts of a type after which they are joined."""
@@ -56,9 +58,7 @@ class GrowingLog:
         with self.changed:
             for kind, names in attributes.items():
                 self._attributes.setdefault(kind, set()).update(names)
-            if self.schema is None:
-                self.schema = table.schema
-            table = table.select(self.schema.names).cast(self.schema)
+            table = self._widened(table)
             times = ticks_of(table.column(self.columns.time).combine_chunks(), self.columns.time)
             is_late = times <= self._reported
             if is_late.any():
@@ -73,6 +73,16 @@ class GrowingLog:
                 self._last = max(self._last, int(times.max()))
             self._drop()
             self.changed.notify_all()
+
+    def _widened(self, table: pa.Table) -> pa.Table:
+        """Events in the columns of the log, which has those of all events, also if the first ones lack some."""
+        schema = table.schema if self.schema is None else widened(self.schema, table.schema, self.name)
+        if self.schema is not None and schema != self.schema:
+            for parts in self._streams.values():
+                parts[:] = [Stored(aligned(part.events, schema), part.times) for part in parts]
+        self.schema = schema
+        batches = [aligned(batch, schema) for batch in table.to_batches()]
+        return pa.Table.from_batches(batches, schema)
 
     def end(self) -> None:
         """No more events will come."""
@@ -121,11 +131,11 @@ class GrowingLog:
         return self._streams[kind][0]
 
     def answer(self, request: Request, begin: int, pushed: bool, keep: Keep | None) -> Answer:
-        """The events that a request asks for, as far as they are there."""
+        """The events that a request asks for, as far as they are there. There may be none of its type yet."""
         with self.changed:
-            if request.stream not in self._streams:
-                raise InputProblem(f"`{self.name}` has no events of type `{shown(request.stream)}`")
-            log = EventLog(self.name, {request.stream: self._whole(request.stream)}, None, self.sent)
+            is_known = request.stream in self._streams
+            stored = self._whole(request.stream) if is_known else _no_events(self.described_schema())
+            log = EventLog(self.name, {request.stream: stored}, None, self.sent)
             complete, retained = self.complete(), self.retained
         answer = log.answer(request, begin, complete, pushed, keep)
         return replace(answer, retained=begin if pushed else retained)
@@ -153,3 +163,7 @@ class GrowingLog:
             log = EventLog(self.name, {kind: self._whole(kind) for kind in self._streams})
             complete, retained = self.complete(), self.retained
         return described(log, schema, self.columns.time, complete, retained, kept, self._attributes)
+
+
+def _no_events(schema: pa.Schema) -> Stored:
+    return Stored(pa.RecordBatch.from_pylist([], schema), np.array([], np.int64))

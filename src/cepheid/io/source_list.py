@@ -15,7 +15,7 @@ from cepheid.io.inputs import DEFAULT_COLUMNS, Columns
 
 _FIELDS = (
     *("name", "address", "file", "delta", "kafka", "topic", "settings", "lateness", "type", "region"),
-    *("token", "token_file", "certificate", "latency", "retention"),
+    *("types", "token", "token_file", "certificate", "latency", "retention"),
 )
 _PLACES = ("address", "file", "delta", "kafka")
 _TOP = ("sources", "columns", "time_unit", "statistics")
@@ -46,6 +46,8 @@ class SourceEntry:
     """The longest time that a message takes, one way."""
     retention: Duration | None = None
     """How long it keeps its events; None: for ever."""
+    types: frozenset[str] | None = None
+    """The event types that it is asked for; None: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,9 @@ def _entry(item: Any, where: str, directory: Path) -> SourceEntry:
         raise InputProblem(
             f"{what} has no topic of Kafka", expected='{"kafka": "host:9092", "topic": ..., "settings": {...}}'
         )
+    types = item.get("types")
+    if types is not None and not (isinstance(types, list) and types and all(isinstance(one, str) for one in types)):
+        raise InputProblem(f"the types of {what} are no names", expected='a list of event types, such as ["Alarm"]')
     token = item.get("token")
     if "token_file" in item:
         try:
@@ -142,6 +147,7 @@ def _entry(item: Any, where: str, directory: Path) -> SourceEntry:
         None if "certificate" not in item else str(directory / item["certificate"]),
         duration(item.get("latency", 0), f"the latency of {what}"),
         None if "retention" not in item else duration(item["retention"], f"the retention of {what}"),
+        None if types is None else frozenset(types),
     )
 
 
