@@ -68,11 +68,18 @@ class Traffic:
         return (
             f"{NODES} nodes, {self.minutes} minutes; rates lognormal with median {median:.0f} KBps and spread "
             f"{spread:.2f}, so that {self.idle:.0%} of the node-minutes are idle and {self.active:.0%} above 250 KBps "
-            f"before spikes (autocorrelation {self.persistence}); spikes of 2 minutes at minute "
-            f"{', '.join(map(str, self.spikes))} ({self.spiking:.0%} of the nodes, {self.factor:.0f} times the rate); "
+            f"before spikes (autocorrelation {self.persistence}); {self._spikes}; "
             f"{self.connections:.0f} connections of a node in a minute to {self.clusters} clusters (Zipf), attacks at "
             f"minute {', '.join(map(str, self.attacks))} with {self.burst:.0f} more"
         )
+
+    @property
+    def _spikes(self) -> str:
+        if not self.spikes:
+            return "no spikes"
+        minutes = ", ".join(map(str, self.spikes))
+        share = f"{self.spiking:.0%} of the nodes, {self.factor:.0f} times the rate"
+        return f"spikes of 2 minutes at minute {minutes} ({share})"
 
     @property
     def lognormal(self) -> tuple[float, float]:
