@@ -19,6 +19,7 @@ from cepheid.errors import InputProblem, shown
 from cepheid.io.delta import delta_files, is_delta
 from cepheid.io.event_columns import require_time_column
 from cepheid.io.inputs import Columns, Input, TextOptions
+from cepheid.io.storage import is_readable
 from cepheid.spark.arrow_schema import arrow_schema
 from cepheid.spark.catalyst import column, ticks
 from cepheid.spark.file_schema import spark_schema, unreadable_column
@@ -189,3 +190,14 @@ def is_narrow(frame: DataFrame) -> bool:
         children = plan.children()
         plans += [children.apply(at) for at in range(children.size())]
     return True
+
+
+def files_shown(frame: DataFrame, name: str) -> list[str]:
+    """The Parquet files whose rows a DataFrame shows unchanged, if their column of this name can be read here. Over
+    Spark Connect its plan is unknown."""
+    if is_remote(frame.sparkSession) or frame._jdf.queryExecution().optimizedPlan().nodeName() != "LogicalRelation":
+        return []
+    paths = sorted(frame.inputFiles())
+    # A directory may give its files a column: `type=A/part.parquet`.
+    is_plain = all(is_readable(path) and path.endswith(".parquet") and f"/{name}=" not in path for path in paths)
+    return paths if is_plain else []

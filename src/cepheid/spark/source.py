@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -28,7 +28,7 @@ from cepheid.io.delta import delta_files, is_delta
 from cepheid.io.event_columns import schema_with_epochs
 from cepheid.io.files import ColumnFile, EventFile, FileSource, TextFile
 from cepheid.io.formats import format_of, known_format
-from cepheid.io.formats.columnar import stored_columns
+from cepheid.io.formats.columnar import column_format, stored_columns
 from cepheid.io.formats.csv import stored_csv
 from cepheid.io.frames import inputs_of
 from cepheid.io.inputs import Columns, Input
@@ -42,6 +42,7 @@ from cepheid.pattern import EventClass, Query, durations, partition_attributes, 
 from cepheid.spark.catalyst import column, ticks
 from cepheid.spark.dataframes import (
     CsvFiles,
+    files_shown,
     frame_of,
     in_zone,
     is_narrow,
@@ -228,15 +229,28 @@ class SparkSource:
 
     def _first_types(self, size: int) -> list[str | None]:
         """The types of the first rows. A job would cost more than matching a small file, so files are read here."""
-        if self.files is None or not self.of_files or not pa.types.is_string(self.schema.field(self.columns.type).type):
-            return [row.type for row in self._types.limit(size).collect()]
         found: list[str | None] = []
-        for path in dict.fromkeys(file.path for file in self.files.reader.files):
+        paths = self._files_of_types
+        for path in paths:
+            if self.columns.type not in column_format("parquet").schema(path).names:  # a file of before it was added
+                break
             for batch in ColumnFile(path, None, "parquet", self.schema).read([self.columns.type]):
                 found += batch.column(0)[: size - len(found)].cast(pa.string()).to_pylist()
                 if len(found) == size:
                     return found
-        return found
+        else:
+            if paths:
+                return found
+        return [row.type for row in self._types.limit(size).collect()]
+
+    @property
+    def _files_of_types(self) -> Collection[str]:
+        """The files whose rows have the types of the events, where they can be read without Spark."""
+        if not pa.types.is_string(self.schema.field(self.columns.type).type):
+            return ()
+        if self.files is None:
+            return files_shown(self.frame, self.columns.type)
+        return dict.fromkeys(file.path for file in self.files.reader.files) if self.of_files else ()
 
     def _with_unit(self, query: Query) -> SparkSource:
         needs_unit = any(duration.unit in MICROSECONDS for duration in durations(query))
