@@ -40,7 +40,6 @@ from cepheid.pattern import (
     map_classes,
     most_bound,
     partition_attributes,
-    roles,
     walk,
     with_params,
 )
@@ -55,12 +54,15 @@ _SHORTEST_TYPO = 4
 
 def bind(query: Query, schema: Schema, params: Mapping[str, Any] = _NO_PARAMS) -> Query:
     """The query with values for its parameters and resolved event classes; raises if it does not fit the schema."""
-    query = with_params(query, parameter_values(params))
+    if params:
+        query = with_params(query, parameter_values(params))
     inputs, schema = _bind_inputs(query, schema)
     raw = replace(schema, types={name: own for name, own in schema.types.items() if name not in schema.derived})
-    pattern = map_classes(query.pattern, lambda c: _settled(c, schema))
+    pattern = query.pattern
+    if any(role.event_class.by_name for role in query.roles.values()):
+        pattern = map_classes(pattern, lambda c: _settled(c, schema))
     query = replace(query, inputs=tuple(inputs), pattern=pattern)
-    found = roles(pattern)
+    found = query.roles
     _require_parameters(query)
     require_types(query, schema)
     _require_summary(query)
@@ -404,6 +406,9 @@ class _Checker:
         return Const(ticks, span=literal.span)
 
     def _inner(self, expr: Expr) -> Expr:
+        """Aggregates over closures inside derived events, and their lengths, become attributes."""
+        if not any(isinstance(n, Aggregate) or (isinstance(n, Attr) and "." in n.name) for n in ex.walk(expr)):
+            return expr
         return ex.replaced(expr, (Attr, Aggregate), lambda node: of_closure(node, self.found, self.schema))
 
     def _fit_literal(self, node: Expr) -> Expr:

@@ -56,7 +56,7 @@ def _lacking_attributes(query: Query, schema: Schema) -> list[str]:
             is_known = (
                 types and schema.types.keys() >= set(types) and not (schema.partial | derived).intersection(types)
             )
-            lacking = [one for one in types if name not in schema.attributes([one])] if is_known else []
+            lacking = [one for one in types if name not in schema.types[one]] if is_known else []
             if lacking:
                 text = f"no event of type {listing(lacking)} has `{name}`: `{ex.to_text(condition)}`"
                 bound = f"`{var}`" if len(lacking) == len(types) else f"`{var}` where it is {listing(lacking)}"

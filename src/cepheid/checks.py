@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cepheid import expr as ex
@@ -49,8 +49,9 @@ def check(query: Query, known: Iterable[str] = ()) -> None:
     _check_pattern(query)
     found = query.roles
     for predicate in query.where:
-        _check_names(predicate, found, query, names)
-        _check_predicate(predicate, found, query)
+        nodes = ex.walk(predicate)
+        _check_names(nodes, found, query, names)
+        _check_predicate(predicate, nodes, found, query)
     _check_output(query, found, names)
     _check_duration(query.window)
     if query.threshold is not None:
@@ -301,8 +302,8 @@ def _of_type(node: Expr, type: str, found: Mapping[str, Role]) -> str | None:
     return f"`{type}` is a type, and its variable is `{var}`: write {written}"
 
 
-def _check_names(expression: Expr, found: Mapping[str, Role], query: Query, known: Collection[str]) -> None:
-    for node in ex.walk(expression):
+def _check_names(nodes: Iterable[Expr], found: Mapping[str, Role], query: Query, known: Collection[str]) -> None:
+    for node in nodes:
         for var in _named(node):
             if var not in found and not (var == NODE and query.dialect.has_nodes):
                 raise NameProblem(
@@ -401,11 +402,11 @@ def _instead_of_one_event(node: Aggregate) -> str:
     return f"{closure}; beside count(*), aggregates range over all matches: RETURN count(*), {ex.to_text(node)}"
 
 
-def _check_predicate(predicate: Expr, found: Mapping[str, Role], query: Query) -> None:
+def _check_predicate(predicate: Expr, nodes: Sequence[Expr], found: Mapping[str, Role], query: Query) -> None:
     names = ex.variables(predicate)
     absent = {var for var in names if var in found and found[var].negated}
     closure = next((var for var, role in found.items() if role.binds_many), None)
-    for node in ex.walk(predicate):
+    for node in nodes:
         if isinstance(node, Aggregate) and node.over is Over.MATCHES:
             raise PatternProblem(
                 f"`{ex.to_text(node)}` counts matches, so it is not allowed in WHERE",
@@ -425,7 +426,7 @@ def _check_predicate(predicate: Expr, found: Mapping[str, Role], query: Query) -
         _check_split(predicate, absent)
     members = {
         node.var
-        for node in ex.walk(predicate)
+        for node in nodes
         if isinstance(node, Attr | Aggregate) and node.var in found
         if (isinstance(node, Attr) and found[node.var].binds_many and _is_member(node, query))
         or (isinstance(node, Aggregate) and node.over is Over.BEFORE)
@@ -437,7 +438,7 @@ def _check_predicate(predicate: Expr, found: Mapping[str, Role], query: Query) -
             span=predicate.span,
             expected="members of one closure in a predicate; an aggregate of the other",
         )
-    circular = [node for node in ex.walk(predicate) if isinstance(node, Aggregate) and node.var in members]
+    circular = [node for node in nodes if isinstance(node, Aggregate) and node.var in members]
     if circular and query.dialect.closure is Closure.GROUP:
         var = circular[0].var
         raise PatternProblem(
@@ -502,7 +503,8 @@ def _check_output(query: Query, found: Mapping[str, Role], known: Collection[str
                 f"two columns are called `{column.name}`", span=column.expr.span, hint="rename one with AS"
             )
         seen.add(column.name)
-        for node in ex.walk(column.expr):
+        nodes = ex.walk(column.expr)
+        for node in nodes:
             for var in _named(node):
                 if var in found and found[var].negated:
                     raise PatternProblem(
@@ -519,7 +521,7 @@ def _check_output(query: Query, found: Mapping[str, Role], known: Collection[str
                     hint="return the variable, its first or last event, or an aggregate",
                 )
         try:
-            _check_names(column.expr, found, query, known)
+            _check_names(nodes, found, query, known)
         except PatternProblem:
             if not over_matches:
                 raise

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
@@ -476,12 +476,9 @@ def types_read(stream: Stream | Query) -> set[str]:
             return set()
 
 
-def queries_of(query: Query) -> Iterator[Query]:
+def queries_of(query: Query) -> list[Query]:
     """The query, its inner queries, and theirs."""
-    yield query
-    for item in query.inputs:
-        if isinstance(item, Query):
-            yield from queries_of(item)
+    return [query, *(part for item in query.inputs if isinstance(item, Query) for part in queries_of(item))]
 
 
 def types_named(query: Query) -> list[str]:
@@ -502,20 +499,14 @@ def types_named(query: Query) -> list[str]:
     return [name for name in names if name not in derived]
 
 
-def durations(query: Query) -> Iterator[Duration]:
+def durations(query: Query) -> list[Duration]:
     """All durations in a query and its inner queries."""
+    found: list[Duration | None] = []
     for part in queries_of(query):
-        if part.window is not None:
-            yield part.window
-        if part.threshold is not None:
-            yield part.threshold.window
-        for node in walk(part.pattern):
-            window = operator_window(node)
-            if window is not None:
-                yield window
-            elif isinstance(node, Timer):
-                yield node.delay
-        yield from (node.duration for node in walk_expression(*part.where) if isinstance(node, OccursWithin))
+        found += [part.window, None if part.threshold is None else part.threshold.window]
+        found += [node.delay if isinstance(node, Timer) else operator_window(node) for node in walk(part.pattern)]
+        found += [node.duration for node in walk_expression(*part.where) if isinstance(node, OccursWithin)]
+    return [duration for duration in found if duration is not None]
 
 
 def parameters(query: Query) -> list[str]:

@@ -129,7 +129,7 @@ class Step:
         return self.take is not None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """One query, ready to be turned into a kernel."""
 
@@ -179,28 +179,28 @@ class Plan:
         """The value of each option: as forced, or the default."""
         return {name: str(self.options.get(name, values[0])) for name, values in options.items()}
 
-    @property
+    @cached_property
     def max_matches(self) -> int | None:
         """The most matches that one event may complete; None: any number."""
         return limits.max_matches(self.options)
 
-    @property
+    @cached_property
     def most_enumerated(self) -> int | None:
         """The most matches of one event that an evaluator may enumerate: those of a summary, and those that LIMIT
         leaves out, are not retained."""
         return None if self.query.summarizes or self.query.limit is not None else self.max_matches
 
-    @property
+    @cached_property
     def max_memory(self) -> int | None:
         """The most bytes that the state and the output of a step may have; None: any number."""
         return limits.max_memory(self.options)
 
-    @property
+    @cached_property
     def has_durations(self) -> bool:
         """Whether events have a start of their own."""
         return START in self.columns
 
-    @property
+    @cached_property
     def has_histories(self) -> bool:
         """Whether the kernel reads the complete histories of derived events."""
         return HISTORY in self.columns
@@ -241,10 +241,10 @@ class Plan:
 # --- evaluators -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Lowered:
-    """A bound query as evaluators plan it. Its predicates are sorted: those on one event become bits of the mask, the
-    others are left `between` events."""
+    """A bound query as evaluators plan it; each is equal to itself alone. Its predicates are sorted: those on one event
+    become bits of the mask, the others are left `between` events."""
 
     query: Query
     pattern: Pattern
@@ -299,7 +299,7 @@ class Lowered:
         """Whether every combination of events that satisfies the pattern is a match (SASE, ZStream, CED)."""
         return self.query.dialect.selection in (COMBINATIONS, INTERVALS)
 
-    @property
+    @cached_property
     def counts_events(self) -> bool:
         return self.query.window is not None and self.query.window.counts_events
 
@@ -342,7 +342,8 @@ class Lowered:
         types = {name: self.types.get(name, UNKNOWN) for name in names}
         if self.has_durations:
             types[START] = INTEGER
-        required, nullable = self._nulls(left, summary)
+        is_own = (left, summary) == (self.between, self.summary)
+        required, nullable = self._own_nulls if is_own else self._nulls(left, summary)
         masks = _Masks(self, {attr for attr in required if _is_exact(types[attr.name])})
         steps = tuple(masks.steps_by_variable() if by_variable else masks.steps())
         lacking = [name for name in tested if name in self.lacks]
@@ -380,14 +381,19 @@ class Lowered:
     def nullable(self) -> Sequence[str]:
         """The attributes that need a bit for null: their kind has no null value, and they may be null in an event that
         has a role."""
-        return self._nulls(self.between, self.summary)[1]
+        return self._own_nulls[1]
+
+    @cached_property
+    def _own_nulls(self) -> tuple[set[Attr], Sequence[str]]:
+        return self._nulls(self.between, self.summary)
 
     def _nulls(self, left: Sequence[Expr], summary: Sequence[Expr]) -> tuple[set[Attr], Sequence[str]]:
         """The attributes that are required and those that are nullable, with these predicates left between events."""
-        required = self._required(left)
-        names = ex.attributes_in([*left, *summary])
-        exact = [name for name in names if _is_exact(self.types.get(name, UNKNOWN))]
-        return required, [name for name in exact if not self._is_required(name, left, summary, required)]
+        required, nodes = self._required(left), ex.walk(*left)
+        optional = {node.name for node in nodes if isinstance(node, Attr) and node not in required}
+        optional |= {node.name for node in (*nodes, *ex.walk(*summary)) if isinstance(node, ex.Aggregate)}
+        names = [name for name in ex.attributes_in([*left, *summary]) if name in optional]
+        return required, [name for name in names if _is_exact(self.types.get(name, UNKNOWN))]
 
     def _required(self, left: Sequence[Expr]) -> set[Attr]:
         """The attributes without which a predicate is false, so that events where they are null have no role. Where a
@@ -398,21 +404,16 @@ class Lowered:
             return set()
         required: set[Attr] = set()
         for predicate in left:
-            roles = {var: self.roles[var] for var in ex.variables(predicate) if var in self.roles}
-            negated = [var for var, role in roles.items() if role.negated]
-            if any(role.kleene is not None for role in roles.values()) or len(negated) > 1:
+            compared = _compared(predicate)
+            if not compared or (self.lacks and self.lacks.keys() & ex.attributes_in([predicate])):
                 continue
-            if self.lacks.keys() & ex.attributes_in([predicate]):
+            roles = [self.roles[var] for var in ex.variables(predicate) if var in self.roles]
+            negated = {role.event_class.var for role in roles if role.negated}
+            if any(role.kleene is not None for role in roles) or len(negated) > 1:
                 continue
             # Without the attribute of another event, a negated event does not count, and the other event stays.
-            required |= {attr for attr in _compared(predicate) if not negated or attr.var in negated}
+            required |= {attr for attr in compared if not negated or attr.var in negated}
         return required
-
-    def _is_required(self, name: str, left: Sequence[Expr], summary: Sequence[Expr], required: set[Attr]) -> bool:
-        """Whether no event that has a role has a null there."""
-        uses = {node for node in ex.walk(*left) if isinstance(node, Attr) and node.name == name}
-        aggregates = (node for node in ex.walk(*left, *summary) if isinstance(node, ex.Aggregate))
-        return uses <= required and all(aggregate.name != name for aggregate in aggregates)
 
 
 def _compared(predicate: Expr) -> set[Attr]:

@@ -18,7 +18,7 @@ from cepheid.events import UNTYPED
 from cepheid.physical import Kind, kind_of
 from cepheid.runtime.arrays import NULL_CODE, NULL_INT
 from cepheid.runtime.kernel import Array
-from cepheid.types import Family, Type, from_arrow
+from cepheid.types import MIXED, UNKNOWN, Family, Type, from_arrow
 
 MASK = "\0mask"
 """The column of masks that were computed before, in Catalyst."""
@@ -87,4 +87,4 @@ def schema_types(schema: pa.Schema) -> Mapping[str, Type]:
 def _is_read(field: pa.Field) -> bool:
     type_ = from_arrow(field.type)
     is_list = type_.family is Family.LIST
-    return pa.types.is_null(field.type) if type_.is_unknown else is_list or kind_of(type_) is not None
+    return pa.types.is_null(field.type) if type_ in (UNKNOWN, MIXED) else is_list or kind_of(type_) is not None

@@ -95,9 +95,6 @@ def from_arrow(array: pa.Array) -> Column:
     valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False)) if array.null_count else None
     if type_.family is Family.DECIMAL:
         return Column(type_, _scaled(array, type_), valid)
-    if type_.is_time:
-        values, overflow = _microseconds(array)
-        return Column(type_, values, valid).null_where(overflow)
     match type_.family:
         case Family.INTEGER | Family.UNSIGNED:
             arrow = pa.int64() if type_.family is Family.INTEGER else pa.uint64()
@@ -106,6 +103,9 @@ def from_arrow(array: pa.Array) -> Column:
             return floats(_filled(array, pa.float64()), valid)
         case Family.BOOLEAN:
             return Column(type_, _filled(array, pa.bool_()), valid)
+        case Family.DATE | Family.TIMESTAMP | Family.DURATION:
+            values, overflow = _microseconds(array)
+            return Column(type_, values, valid).null_where(overflow)
         case _ if array.null_count == len(array):
             return NULL
         case _:

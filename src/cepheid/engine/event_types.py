@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
@@ -16,7 +16,8 @@ from cepheid.pattern import EventClass, Query, SourceStream, queries_of
 def require_event_types(query: Query, source: SourceDescription, in_python: bool = True) -> None:
     """Refuses a bound query that names event types if the events have no types, or if none of its types occurs. The
     hint is for a caller in Python, or for the command line."""
-    classes = [item for item in _positive_classes(query) if item.types]
+    positive = _positive_classes(query)
+    classes = [item for item in positive if item.types]
     if not classes:
         return
     known, column = source.attributes, source.columns.type
@@ -30,8 +31,12 @@ def require_event_types(query: Query, source: SourceDescription, in_python: bool
             expected=f"the type column; there are {listing(names)}",
             hint=did_you_mean(column, names) or _naming_types(classes[0].types, in_python),
         )
-    are_typed = all(item.types for item in _positive_classes(query))
-    if known and source.count and are_typed and not any(name in known for item in classes for name in item.types):
+    if (
+        known
+        and source.count
+        and classes == positive
+        and not any(name in known for item in classes for name in item.types)
+    ):
         types = list(dict.fromkeys(name for item in classes for name in item.types))
         raise InputProblem(
             f"no event has a type of the query ({listing(types)})",
@@ -81,12 +86,10 @@ def _similar(types: Iterable[str], known: Collection[str]) -> str | None:
     return next((hint for kind in types if (hint := did_you_mean(kind, list(known)))), None)
 
 
-def _positive_classes(query: Query) -> Iterator[EventClass]:
+def _positive_classes(query: Query) -> list[EventClass]:
     """The classes of events of the input that the query and its inner queries bind. An inner query may read a stream
     that only the query around it lists among its inputs."""
-    parts = list(queries_of(query))
+    parts = queries_of(query)
     derived = {item.name for part in parts for item in part.inputs if not isinstance(item, SourceStream)}
-    for part in parts:
-        for role in part.roles.values():
-            if not role.negated and not derived.intersection(role.event_class.types):
-                yield role.event_class
+    positive = [role.event_class for part in parts for role in part.roles.values() if not role.negated]
+    return [item for item in positive if not derived.intersection(item.types)]

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, time, timedelta
 from decimal import Decimal
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -81,6 +81,8 @@ def decode(prepared: Prepared, batch: pa.RecordBatch, positions: Sequence[int]) 
 def derived_columns(prepared: Prepared) -> list[str]:
     """The columns of derived events that the output shows or is computed from."""
     derived = prepared.input.derived
+    if not derived:
+        return []
     types = [kind for role in prepared.variables.values() for kind in role.event_class.types]
     shown = [of.column for kind in types for of in derived.get(kind, ())]
     return list(dict.fromkeys([*shown, *_members_read(prepared)]))
@@ -187,14 +189,13 @@ def matches_at(prepared: Prepared, parts: Sequence[MatchPositions], rows: Rows) 
 def complete(prepared: Prepared, parts: Sequence[MatchPositions], events: Mapping[int, Event]) -> list[Match]:
     """The matches of a kernel, with the events at their positions; the first ones if the query has LIMIT."""
     output = None if prepared.query.summarizes else prepared.query.output
-    ordered = [
+    matches = [
         _match(bound, (start, end), output, prepared)
         for part in parts
         for bound, start, end in zip(_bindings(part, events), part.start.tolist(), part.end.tolist(), strict=True)
     ]
     if prepared.query.limit is not None:
-        ordered.sort(key=itemgetter(0))
-    matches = [match for _, match in ordered]
+        matches.sort(key=_detection_order)
     matches = [summary(prepared.query, matches)] if prepared.query.summarizes else matches
     return matches[: prepared.query.limit]
 
@@ -204,13 +205,15 @@ _POSITION = attrgetter("position")
 
 def _match(
     bound: dict[str, Binding], interval: tuple[int, int], output: Sequence[Any] | None, prepared: Prepared
-) -> tuple[tuple[int, int, list[int], list[int]], Match]:
-    """The match, and its sort key in detection order."""
+) -> Match:
     env = _env(bound, prepared)
-    columns = None if output is None else {c.name: output_value(c.expr, env) for c in output}
-    start, end = interval
-    groups = [[] if b is None else list(map(_POSITION, b if isinstance(b, tuple) else (b,))) for b in bound.values()]
-    return (end, start, *match_order(groups)), Match(bound, start, end, columns)
+    return Match(bound, *interval, None if output is None else {c.name: output_value(c.expr, env) for c in output})
+
+
+def _detection_order(match: Match) -> tuple[int, int, list[int], list[int]]:
+    bound = match.bindings.values()
+    groups = [[] if b is None else list(map(_POSITION, b if isinstance(b, tuple) else (b,))) for b in bound]
+    return match.end, match.start, *match_order(groups)
 
 
 def _env(bound: Mapping[str, Binding], prepared: Prepared) -> Env:
@@ -286,12 +289,11 @@ def match_batch(
     columns: list[pa.Array] = []
     detection, ids = prepared.detection, _match_ids(prepared, matches, rows)
     if as_text:
-        names = [*column_names(query), *([] if detection is None else [DETECTED])]
-        names += [] if ids is None else [MATCH_ID]
+        schema = text_schema(prepared)
         further = [{}] * len(matches) if ids is None else [{MATCH_ID: text} for text in ids.to_pylist()]
         objects = [{**show.object(match), **more} for match, more in zip(matches, further, strict=True)]
         lines = pa.array([dumps(shown) for shown in objects], pa.string())
-        return pa.RecordBatch.from_arrays([*([pa.nulls(len(matches))] * len(names)), lines], names=[*names, TEXT])
+        return pa.RecordBatch.from_arrays([*([pa.nulls(len(matches))] * (len(schema) - 1)), lines], schema=schema)
     schema = match_schema(query, prepared.schema, clock, layout_of(prepared))
     if detection is not None:
         schema = schema.append(pa.field(DETECTED, time_type(clock)))
@@ -307,6 +309,13 @@ def match_batch(
         columns.append(_array(values, column.type, show))
     made = pa.RecordBatch.from_arrays(columns, schema=schema)
     return made if ids is None else made.append_column(MATCH_ID, ids)
+
+
+def text_schema(prepared: Prepared) -> pa.Schema:
+    """The schema of `match_batch` as text."""
+    names = [*column_names(prepared.written), *([] if prepared.detection is None else [DETECTED])]
+    names += [] if prepared.match_ids is None else [MATCH_ID]
+    return pa.schema([*((name, pa.null()) for name in names), (TEXT, pa.string())])
 
 
 def _match_ids(prepared: Prepared, matches: Sequence[Match], rows: Rows | None) -> pa.Array | None:

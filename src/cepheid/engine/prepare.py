@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -87,7 +88,7 @@ class RunOptions:
 DEFAULT_OPTIONS = RunOptions()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Prepared:
     """A bound query, its plan, and the statistics that the plan was chosen with. Without a kernel the oracle evaluates
     the query, by request. `adaptive` decides when to change the plan; None: never. `others` holds a
@@ -108,12 +109,12 @@ class Prepared:
     """When matches become certain, if the output shows it."""
     match_ids: MatchIds | None = None
     """The identifiers of matches, if the output shows them."""
-    binding: Binding = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "binding", Binding.of(self.query.pattern))
+    @cached_property
+    def binding(self) -> Binding:
+        return Binding.of(self.query.pattern)
 
-    @property
+    @cached_property
     def written(self) -> Query:
         """The bound query as its text says it, with its inputs."""
         return self.query if self.graph is None else self.graph.query
@@ -143,12 +144,12 @@ class Prepared:
     def plans(self) -> tuple[Plan, ...]:
         return (self.plan, *self.others)
 
-    @property
+    @cached_property
     def attributes(self) -> tuple[str, ...]:
         """The attributes that the masks and kernels of its plans read."""
         return tuple(dict.fromkeys(name for plan in self.plans for name in plan.attributes))
 
-    @property
+    @cached_property
     def variables(self) -> dict[str, Role]:
         """The variables that a match binds."""
         return {var: role for var, role in self.query.roles.items() if not role.negated}

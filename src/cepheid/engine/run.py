@@ -107,7 +107,7 @@ def partial_summary(prepared: Prepared, source: Source, owns: Callable[[Array], 
 def output_schema(prepared: Prepared, as_text: bool = False) -> pa.Schema:
     """The columns of the matches, known before the run."""
     if _builds_rows(prepared):
-        return oracle.match_batch(prepared, [], as_text).schema
+        return oracle.text_schema(prepared) if as_text else oracle.match_batch(prepared, []).schema
     return gatherer_for(prepared, as_text).schema
 
 

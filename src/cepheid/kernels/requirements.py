@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from functools import lru_cache
 
 from cepheid import expr as ex
 from cepheid.codegen.masks import is_maskable
@@ -55,6 +56,29 @@ def why_no_partition(lowered: Lowered) -> list[str]:
 
 
 def _unmet(lowered: Lowered, counts_edges: bool, closure_bits: int) -> Iterator[str]:
+    yield from _uncompiled(lowered)
+    edges = sum(1 if role.kleene is None else closure_bits for role in lowered.roles.values())
+    lacking = lowered.lacks.keys() & lowered.attributes
+    if edges + len(lacking) + len(lowered.nullable) > MASK_BITS:
+        yield TOO_FEW_BITS
+    if not lowered.counts_events:
+        return
+    if partition_attributes(lowered.query) and not counts_edges:
+        yield from _uncounted(lowered)
+    if not lowered.has_whole_key:
+        yield from why_no_partition(lowered) or [
+            "a window that counts the events of a partition that not all events of a match are in (write an "
+            "equivalence test, such as [id], or WITHIN and a length of time)"
+        ]
+
+
+@lru_cache(maxsize=1)
+def _uncompiled(lowered: Lowered) -> tuple[str, ...]:
+    """What no evaluator compiles; asked by each of them in turn."""
+    return tuple(_uncompilable(lowered))
+
+
+def _uncompilable(lowered: Lowered) -> Iterator[str]:
     single = [p for tests in (*lowered.alone.values(), *lowered.taken.values()) for p in tests]
     failing = [p for p in lowered.between if not is_compilable(p, lowered.types)] + [
         p for p in single if not is_maskable(p)
@@ -62,10 +86,6 @@ def _unmet(lowered: Lowered, counts_edges: bool, closure_bits: int) -> Iterator[
     for predicate in failing:
         text = ex.to_text(ex.spelt_out(predicate, lowered.derived))
         yield f"`{text}` cannot be compiled: {_obstacle(predicate, lowered)}"
-    edges = sum(1 if role.kleene is None else closure_bits for role in lowered.roles.values())
-    lacking = lowered.lacks.keys() & lowered.attributes
-    if edges + len(lacking) + len(lowered.nullable) > MASK_BITS:
-        yield TOO_FEW_BITS
     read = attributes_in([*lowered.between, *single, *lowered.summary])
     mixed = {name for name in read.keys() - lowered.types.keys() if _is_mixed(name, lowered)}
     odd = [
@@ -80,15 +100,6 @@ def _unmet(lowered: Lowered, counts_edges: bool, closure_bits: int) -> Iterator[
     lists = [name for name in attributes_in(lowered.summary) if lowered.types.get(name, UNKNOWN).family is Family.LIST]
     if lists:
         yield f"`{lists[0]}` holds lists, which are not summarised (leave it out of RETURN)"
-    if not lowered.counts_events:
-        return
-    if partition_attributes(lowered.query) and not counts_edges:
-        yield from _uncounted(lowered)
-    if not lowered.has_whole_key:
-        yield from why_no_partition(lowered) or [
-            "a window that counts the events of a partition that not all events of a match are in (write an "
-            "equivalence test, such as [id], or WITHIN and a length of time)"
-        ]
 
 
 def _obstacle(predicate: ex.Expr, lowered: Lowered) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -196,17 +195,16 @@ def where_clause(
     return tuple(part for condition in conditions for part in conjuncts(names.resolved(condition)))
 
 
-@dataclass(frozen=True, slots=True)
 class _Names:
     """What the names in an expression mean."""
 
-    variables: Mapping[str, Role]
-    bare_name: Callable[[Param], Expr] | None
+    def __init__(self, variables: Mapping[str, Role], bare_name: Callable[[Param], Expr] | None) -> None:
+        self.bare_name = bare_name
+        self.negated = [var for var, role in variables.items() if role.negated]
+        self.single = [var for var, role in variables.items() if not role.binds_many]
 
     def resolved(self, expr: Expr, bare_names: bool = True) -> Expr:
-        negated = [var for var, role in self.variables.items() if role.negated]
-        single = [var for var, role in self.variables.items() if not role.binds_many]
-        return resolve(expr, negated, self.bare_name if bare_names else None, single)
+        return resolve(expr, self.negated, self.bare_name if bare_names else None, self.single)
 
 
 def output_columns(

@@ -19,7 +19,7 @@ from cepheid.expr import name_text, type_name_text
 from cepheid.lang.expressions import HYPHEN, MAX_HYPHENS, ExpressionBuilder, span_of
 from cepheid.lang.literals import number
 from cepheid.lang.text import skeleton
-from cepheid.pattern import EventClass, Kleene, Neg, Pattern, Seq, walk
+from cepheid.pattern import EventClass, Kleene, Neg, Pattern, Seq
 
 CLAUSES = ("WHERE", "WITHIN", "RETURN", "OUTPUT", "LIMIT")
 
@@ -91,7 +91,10 @@ def default_name(event_class: EventClass) -> str:
 
 
 def _class_of(component: Pattern) -> EventClass:
-    return next(node for node in walk(component) if isinstance(node, EventClass))
+    while isinstance(component, Neg | Kleene):
+        component = component.item
+    assert isinstance(component, EventClass)
+    return component
 
 
 def _renamed(component: Pattern, name: str) -> Pattern:

@@ -404,10 +404,12 @@ def _equal_when_absent(query: Query, classes: Sequence[Sequence[Attr]], sure: _S
 
 def _negations(pattern: Pattern, bound: frozenset[str] = frozenset()) -> Iterator[tuple[pt.Neg, frozenset[str]]]:
     """The negations, each with the variables that are bound wherever it applies."""
+    if isinstance(pattern, pt.EventClass):
+        return
     bound |= frozenset(always_bound(pattern))
     if isinstance(pattern, pt.Neg):
         yield pattern, bound
-    for item in () if isinstance(pattern, pt.EventClass) else pt.subpatterns(pattern):
+    for item in pt.subpatterns(pattern):
         yield from _negations(item, bound)
 
 
@@ -577,8 +579,9 @@ def _with_parts(query: Query, parts_of: Callable[[Expr], Iterable[Expr]]) -> Que
     where: list[Expr] = []
     for predicate in query.where:
         parts = list(parts_of(predicate))
-        named = ex.variables(predicate) & special
-        where += parts if all(ex.variables(part) & special == named for part in parts) else [predicate]
+        named = ex.variables(predicate) & special if special and parts != [predicate] else special
+        is_alike = named is special or all(ex.variables(part) & special == named for part in parts)
+        where += parts if is_alike else [predicate]
     return _with_where(query, where)
 
 

@@ -30,7 +30,7 @@ class Component:
 
     @property
     def takes(self) -> bool:
-        return self.step.kleene and self.step.high != 1
+        return self.step.take is not None and self.step.high != 1
 
     @property
     def may_be_empty(self) -> bool:

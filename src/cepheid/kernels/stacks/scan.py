@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.codegen.scalar import key_of
@@ -63,11 +64,11 @@ class StackScan(ABC):
     def operators(self) -> tuple[OperatorRegisters, ...]:
         """Where the work of each component is counted, when the source is written."""
 
-    @property
+    @cached_property
     def rings(self) -> list[Ring]:
         return list(dict.fromkeys(stack.ring for stack in self.stacks))
 
-    @property
+    @cached_property
     def chain_tables(self) -> list[ChainTable]:
         return list(dict.fromkeys(stack.table for stack in self.stacks if stack.links))
 
