@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from cepheid import expr as ex
 from cepheid.errors import InputProblem, shown
@@ -139,7 +138,7 @@ class ColumnFormat(ABC):
         return all(batch.column(0).null_count == batch.num_rows for batch in self.batches(path, [name]))
 
     def surviving(
-        self, path: str, numbers: Sequence[int], condition: Callable[[pa.Schema], ds.Expression | None]
+        self, path: str, numbers: Sequence[int], condition: Callable[[pa.Schema], pc.Expression | None]
     ) -> Sequence[int]:
         """The chunks that may have rows for which the condition holds. Statistics rule out the others."""
         return numbers
@@ -270,7 +269,7 @@ class ColumnReader:
         for number, run in itertools.groupby(share, key=lambda part: part.file):
             parts, file = [_as_chunk(part) for part in run], self.files[number]
 
-            def condition(own: pa.Schema, type: str | None = file.type) -> ds.Expression | None:
+            def condition(own: pa.Schema, type: str | None = file.type) -> pc.Expression | None:
                 present = pa.schema([field for field in schema if field.name in own.names])
                 return may_matter(plan, present, type_column, type)
 
@@ -301,24 +300,24 @@ def _as_chunk(part: Part) -> ColumnPart:
 _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {"=": eq, "<": lt, "<=": le, ">": gt, ">=": ge}
 
 
-def may_matter(plan: Plan, schema: pa.Schema, type_column: str, type: str | None = None) -> ds.Expression | None:
+def may_matter(plan: Plan, schema: pa.Schema, type_column: str, type: str | None = None) -> pc.Expression | None:
     """A condition that every event of a match satisfies, and that the statistics of row groups can rule out. None if
     there is no such condition. `type` is the type of all events, if no column holds it."""
-    conditions: list[ds.Expression] = []
+    conditions: list[pc.Expression] = []
     for bit in plan.bits:
         if not bit.var or (type is not None and bit.types and type not in bit.types):
             continue
         tests = [_simple(test, plan, schema) for test in bit.tests]
         if bit.types and type is None and type_column in schema.names and _is_string(schema.field(type_column).type):
-            tests.append(ds.field(type_column).isin(list(bit.types)))
+            tests.append(pc.field(type_column).isin(list(bit.types)))
         decisive = [test for test in tests if test is not None]
         if not decisive:
             return None
         conditions.append(reduce(and_, decisive))
-    return reduce(or_, conditions) if conditions else ds.scalar(False)
+    return reduce(or_, conditions) if conditions else pc.scalar(False)
 
 
-def _simple(test: ex.Expr, plan: Plan, schema: pa.Schema) -> ds.Expression | None:
+def _simple(test: ex.Expr, plan: Plan, schema: pa.Schema) -> pc.Expression | None:
     match test:
         case ex.Compare(op=op, left=ex.Attr(name=name), right=ex.Const(value=value)) if op in _COMPARE:
             if name not in schema.names or name in plan.lacks:
@@ -326,7 +325,7 @@ def _simple(test: ex.Expr, plan: Plan, schema: pa.Schema) -> ds.Expression | Non
             kind = schema.field(name).type
             is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
             fits = isinstance(value, str) if _is_string(kind) else is_number and isinstance(value, int | float)
-            return _COMPARE[op](ds.field(name), value) if fits and not isinstance(value, bool) else None
+            return _COMPARE[op](pc.field(name), value) if fits and not isinstance(value, bool) else None
         case _:
             return None
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cepheid.io.decoding import decoded, decoded_schema
@@ -62,8 +62,10 @@ class _Parquet(ColumnFormat):
         return _OpenedParquet(pq.ParquetFile(file, metadata=footer, read_dictionary=list(dictionaries)))
 
     def surviving(
-        self, path: str, numbers: Sequence[int], condition: Callable[[pa.Schema], ds.Expression | None]
+        self, path: str, numbers: Sequence[int], condition: Callable[[pa.Schema], pc.Expression | None]
     ) -> Sequence[int]:
+        import pyarrow.dataset as ds  # lazily: only the shares of files on Spark need it
+
         files, name = storage(path)
         fragment = ds.ParquetFileFormat().make_fragment(name, files, row_groups=list(numbers))
         # Arrow compares no statistics of views, which delta-rs writes.
