@@ -21,17 +21,14 @@ from bench.report import Benchmark, Column, Report
 from cepheid.datasets import DAY, ticks, weblog
 from cepheid.engine.adaptation import stepper_for
 from cepheid.engine.prepare import RunOptions, prepare
-from cepheid.events import Clock
+from cepheid.engine.sampling import first_statistics
 from cepheid.io import frames
 from cepheid.io.event_columns import for_kernel
 from cepheid.io.inputs import Columns
 from cepheid.lang import parse
 from cepheid.optimize.adapt import Adaptive, plan_text
-from cepheid.optimize.stats import from_arrow
 from cepheid.physical import Plan
 
-SAMPLED = 20_000
-"""The number of events in the sample for the statistics."""
 PIECE = 2_048
 """The number of events per call of a kernel, so that no experiment holds all matches in memory."""
 
@@ -104,8 +101,7 @@ def _prepared(query: str, table: pa.Table, choice: Choice) -> Prepared:
     opened = frames.opened(table, _COLUMNS)
     assert opened is not None
     parsed = parse(query)
-    bound = prepare(parsed, opened.source).query
-    stats = from_arrow(bound, table.slice(0, SAMPLED), Clock())
+    stats = first_statistics(prepare(parsed, opened.source).plan, opened.source)
     prepared = prepare(
         parsed, opened.source, RunOptions(params={}, evaluator=choice.evaluator, options=choice.options, stats=stats)
     )

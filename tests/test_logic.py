@@ -23,10 +23,10 @@ from strategies import (
 )
 
 from cepheid.core_language import core_form
-from cepheid.events import NO_CLOCK, Duration, primitive
+from cepheid.events import NO_CLOCK, Duration
 from cepheid.expr import Expr, Filter, conjuncts, to_text, variables
 from cepheid.lang import parse
-from cepheid.logic import accepts, expanded, last_instantiated, normal_form
+from cepheid.logic import expanded, last_instantiated, normal_form
 from cepheid.pattern import (
     Conj,
     Disj,
@@ -102,14 +102,6 @@ def test_every_match_binds_what_is_always_bound(text: str, stream: Stream) -> No
     query = replace(bound(text, stream), output=None)
     for match in evaluate(query, stream.events):
         assert all(match.bindings[var] for var in always_bound(query.pattern))
-
-
-def test_accepts() -> None:
-    event = primitive("A", 1, 0, {})
-    assert accepts(EventClass("x", ("A", "B")), event)
-    assert not accepts(EventClass("x", ("B",)), event)
-    assert accepts(EventClass("x"), event)
-    assert not accepts(EventClass("x"), replace(event, parts=(event,)))
 
 
 # --- equivalence tests ------------------------------------------------------------------------------------------------

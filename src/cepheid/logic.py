@@ -13,14 +13,8 @@ from dataclasses import replace
 
 from cepheid import expr as ex
 from cepheid.dialect import Closure
-from cepheid.events import Event
 from cepheid.expr import Aggregate, At, Attr, Compare, Expr, Over, Same
-from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Query, Seq, always_bound, operator_window
-
-
-def accepts(event_class: EventClass, event: Event) -> bool:
-    """Whether the class contains the event. A class without types is the whole input stream, without derived events."""
-    return event.type in event_class.types if event_class.types else not event.parts
+from cepheid.pattern import Conj, Disj, Kleene, Neg, Pattern, Query, Seq, always_bound, operator_window
 
 
 def normal_form(pattern: Pattern) -> Pattern:

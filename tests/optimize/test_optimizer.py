@@ -7,30 +7,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kernel_harness import bound, stream_of
 
+import cepheid
 from cepheid.errors import InputProblem
-from cepheid.events import NO_CLOCK
 from cepheid.lang import parse
 from cepheid.logic import expanded
 from cepheid.optimize.alternatives import alternatives
 from cepheid.optimize.cost import HASH, OUTPUT_WEIGHT, PREDICATE_WEIGHT, SEARCH, TRY, Model, nothing_between, total_cost
 from cepheid.optimize.search import Search, Situation, expected_of_stacks, expected_of_tree, tree_plan
 from cepheid.optimize.shapes import shaped
-from cepheid.optimize.stats import (
-    NO_STATS,
-    Drift,
-    RunningStats,
-    Stats,
-    drift,
-    from_arrow,
-    from_json,
-    from_sample,
-    to_json,
-)
+from cepheid.optimize.stats import NO_STATS, Drift, RunningStats, Stats, drift, from_json, to_json
 from cepheid.pattern import Conj, Disj, EventClass, Pattern, Seq
 from cepheid.tree_plan import ConNode, DisNode, LeafBuffer, NegNode, NseqNode, SeqNode, TreeNode, tree_text
 
@@ -260,17 +250,13 @@ def sample(number: int) -> list[dict[str, Any]]:
 
 
 def test_statistics_of_a_sample() -> None:
-    stream = stream_of(sample(600))
-    query = bound("PATTERN A;B WHERE A.id = B.id AND A.big > 50 WITHIN 90", stream)
-    stats = from_sample(query, stream.events, NO_CLOCK)
+    table = pa.Table.from_pylist(sample(600))
+    stats = cepheid.statistics("PATTERN A;B WHERE A.id = B.id AND A.big > 50 WITHIN 90", table)
     assert stats.total_rate == pytest.approx(0.5, rel=0.01)
     assert stats.rates["A"] == pytest.approx(1 / 6, rel=0.02)
     assert stats.rates["B"] == pytest.approx(1 / 3, rel=0.02)
     assert stats.passing["A"] == pytest.approx(0.8, rel=0.05)
     assert stats.selectivities["A.id = B.id"] == pytest.approx(0.25, abs=0.06)
-    assert stats.orders["A", "B"] == pytest.approx(0.5, abs=0.1)
-    assert from_arrow(query, stream.table, NO_CLOCK) == stats
-    assert from_sample(query, [], NO_CLOCK) == NO_STATS
 
 
 def test_statistics_from_a_file() -> None:

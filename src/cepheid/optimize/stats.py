@@ -7,24 +7,16 @@ observations (§5.3). Unknown statistics have defaults.
 
 from __future__ import annotations
 
-import bisect
 import json
 import math
-import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pyarrow as pa
-
 from cepheid import expr as ex
 from cepheid.errors import InputProblem, listing, shown
-from cepheid.evaluation import Env, holds
-from cepheid.events import UNTYPED, Clock, Event, complete, in_order, infer_schema, primitive
 from cepheid.expr import At, Attr, Expr
-from cepheid.logic import accepts, expanded
-from cepheid.pattern import Query
 
 K = TypeVar("K")
 
@@ -32,8 +24,6 @@ DEFAULT_ORDER = 0.5
 """Pt where nothing is known (table 1)."""
 _DEFAULT_SELECTIVITY = {"=": 0.1, "!=": 0.9}
 _OTHER_SELECTIVITY = 0.33
-_PAIRS = 1_000
-"""How many combinations of events a selectivity is estimated from."""
 _LEAST = 1e-6
 """The lowest selectivity: a sample without any match is weak evidence."""
 _TELLABLE = 0.02
@@ -128,100 +118,6 @@ def _is_amount(value: object) -> bool:
 def _require_numbers(section: object, name: str, source: str) -> None:
     if not isinstance(section, dict) or not all(_is_amount(value) for value in section.values()):
         raise InputProblem(f"`{name}` of {source} is not a table of numbers", expected="an object of name: number")
-
-
-# --- from a sample ----------------------------------------------------------------------------------------------------
-
-
-def from_arrow(
-    query: Query, table: pa.Table | pa.RecordBatch, clock: Clock, type_column: str = "type", time_column: str = "ts"
-) -> Stats:
-    """The statistics of a bound query on a sample of consecutive events, with times as integers."""
-    events = [
-        primitive(str(row.get(type_column) or UNTYPED), int(row[time_column]), position, row)
-        for position, row in enumerate(table.to_pylist())
-    ]
-    ordered = in_order(events)
-    return from_sample(query, complete(ordered, infer_schema(ordered)), clock)
-
-
-def from_sample(query: Query, events: Sequence[Event], clock: Clock) -> Stats:
-    """The statistics of a bound query on consecutive events in their order."""
-    if not events:
-        return NO_STATS
-    return _Sample(query, events, clock).stats()
-
-
-class _Sample:
-    def __init__(self, query: Query, events: Sequence[Event], clock: Clock) -> None:
-        self.query = query
-        self.events = events
-        self.clock = clock
-        self.chance = random.Random(len(events))
-        self.duration = max(events[-1].end - events[0].start + 1, 1)
-        window = None if query.window is None else clock.ticks(query.window)
-        self.by_position = query.window is not None and query.window.counts_events
-        self.window = window if window is not None else (len(events) if self.by_position else self.duration)
-        self.predicates = expanded(query)
-        self.roles = query.roles
-        self.classes: dict[str, list[Event]] = {}
-        self.passing: dict[str, float] = {}
-        self.rates: dict[str, float] = {}
-        for var, role in self.roles.items():
-            found = [event for event in events if accepts(role.event_class, event)]
-            tests = [p for p in self.predicates if ex.variables(p) == {var} and is_single(p)]
-            kept = [e for e in found if all(holds(p, Env({}, {var: e}, clock)) for p in tests)]
-            self.classes[var] = kept
-            self.passing[var] = len(kept) / len(found) if found else 1.0
-            self.rates[var] = len(found) / self.duration
-
-    def stats(self) -> Stats:
-        selectivities = {}
-        for predicate in self.predicates:
-            if len(ex.variables(predicate)) > 1 and is_single(predicate):
-                share = self._selectivity(predicate)
-                if share is not None:
-                    selectivities[ex.to_text(predicate)] = share
-        names = list(self.roles)
-        orders = {(a, b): share for a in names for b in names if a != b and (share := self._order(a, b)) is not None}
-        return Stats(self.rates, self.passing, selectivities, orders, len(self.events) / self.duration)
-
-    def _measure(self, event: Event) -> int:
-        return event.position if self.by_position else event.start
-
-    def _near(self, event: Event, var: str) -> Event | None:
-        """An event of a class that could be in one match with `event`."""
-        others = self.classes[var]
-        place = self._measure(event)
-        low = bisect.bisect_left(others, place - self.window, key=self._measure)
-        high = bisect.bisect_right(others, place + self.window, key=self._measure)
-        return others[self.chance.randrange(low, high)] if low < high else None
-
-    def _selectivity(self, predicate: Expr) -> float | None:
-        names = sorted(ex.variables(predicate))
-        if not self.classes[names[0]]:
-            return None
-        tried = held = 0
-        for _ in range(_PAIRS):
-            first = self.chance.choice(self.classes[names[0]])
-            chosen = {names[0]: first, **{var: self._near(first, var) for var in names[1:]}}
-            if any(event is None for event in chosen.values()):
-                continue
-            tried += 1
-            held += holds(predicate, Env({}, {v: e for v, e in chosen.items() if e is not None}, self.clock))
-        return held / tried if tried else None
-
-    def _order(self, earlier: str, later: str) -> float | None:
-        if not self.classes[earlier]:
-            return None
-        tried = before = 0
-        for _ in range(_PAIRS // 4):
-            first = self.chance.choice(self.classes[earlier])
-            second = self._near(first, later)
-            if second is not None:
-                tried += 1
-                before += first.end < second.start
-        return before / tried if tried else None
 
 
 def is_single(predicate: Expr) -> bool:
