@@ -155,7 +155,7 @@ def _check_pattern(query: Query) -> None:
         )
     for node, parent in pt.with_parents(query.pattern):
         _check_negation(node, query, parent)
-    if query.dialect.closure is Closure.GROUP:
+    if query.dialect.closure is Closure.GROUP and any(role.kleene is not None for role in query.roles.values()):
         _check_closures(query.pattern, False)
 
 

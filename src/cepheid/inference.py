@@ -32,7 +32,7 @@ def typed(expr: E, attribute_type: AttributeType) -> E:
     if isinstance(expr, Attr):
         return replace(expr, type=attribute_type(expr))
     node = _with_typed_parts(expr, attribute_type)
-    return replace(node, type=_type(node, attribute_type))
+    return replace(node, type=_type(node))
 
 
 def _with_typed_parts(expr: E, attribute_type: AttributeType) -> E:
@@ -98,7 +98,7 @@ def _beside(literal: Expr, other: Expr) -> Expr | None:
     return None
 
 
-def _type(expr: Expr, attribute_type: AttributeType) -> Type:
+def _type(expr: Expr) -> Type:
     """The type of a node whose operands have types."""
     match expr:
         case Const():

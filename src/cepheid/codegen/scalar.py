@@ -186,9 +186,11 @@ def value(expr: Expr, read: Reader, constants: Constants) -> Operand:
 # --- what can be compiled ---------------------------------------------------------------------------------------------
 
 
-def is_compilable(predicate: Expr, types: Mapping[str, Type]) -> bool:
-    """Whether a predicate between events can be turned into kernel source; `types` are those of the attributes."""
-    return all(_node_is_compilable(node, types) for node in ex.walk(predicate))
+def uncompilable(predicates: Sequence[Expr], types: Mapping[str, Type]) -> list[Expr]:
+    """The predicates between events that have no kernel source; `types` are those of the attributes."""
+    nodes = list(map(ex.walk, predicates))
+    pairs = zip(predicates, nodes, strict=True)
+    return [predicate for predicate, own in pairs if not all(_node_is_compilable(node, types) for node in own)]
 
 
 def _node_is_compilable(node: Expr, types: Mapping[str, Type]) -> bool:

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from cepheid import expr as ex
 from cepheid.codegen.masks import is_maskable
-from cepheid.codegen.scalar import is_compilable
+from cepheid.codegen.scalar import uncompilable
 from cepheid.expr import attributes_in
 from cepheid.logic import begins_with_negation
 from cepheid.pattern import partition_attributes
@@ -80,9 +80,7 @@ def _uncompiled(lowered: Lowered) -> tuple[str, ...]:
 
 def _uncompilable(lowered: Lowered) -> Iterator[str]:
     single = [p for tests in (*lowered.alone.values(), *lowered.taken.values()) for p in tests]
-    failing = [p for p in lowered.between if not is_compilable(p, lowered.types)] + [
-        p for p in single if not is_maskable(p)
-    ]
+    failing = [*uncompilable(lowered.between, lowered.types), *(p for p in single if not is_maskable(p))]
     for predicate in failing:
         text = ex.to_text(ex.spelt_out(predicate, lowered.derived))
         yield f"`{text}` cannot be compiled: {_obstacle(predicate, lowered)}"

@@ -52,7 +52,7 @@ def derived(predicates: Sequence[Expr], types: Mapping[str, Type], summary: Sequ
     """The predicates, and the columns of a summary, with derived columns where kernels need them: for what they cannot
     compute, for what they look up, and for the operands of aggregates. `types` are those of the input's columns."""
     derivation = _Derivation(types)
-    plain = list(map(derivation.is_plain, predicates))
+    plain = list(map(derivation.is_plain, list(map(ex.walk, predicates))))
     pairs = list(zip(plain, predicates, strict=True))
     folded = [p if is_plain else derivation.looked_up(derivation.of_columns(_folded(p))) for is_plain, p in pairs]
     changed = tuple(p if is_plain else derivation.condition(p) for is_plain, p in zip(plain, folded, strict=True))
@@ -66,9 +66,8 @@ class _Derivation:
     columns: dict[str, Expr] = field(default_factory=dict)
     column_types: dict[str, Type] = field(default_factory=dict)
 
-    def is_plain(self, expr: Expr) -> bool:
-        """Whether an expression only compares columns and constants that kernels hold, which stays."""
-        nodes = ex.walk(expr)
+    def is_plain(self, nodes: Sequence[Expr]) -> bool:
+        """Whether an expression of these nodes only compares columns and constants that kernels hold, which stays."""
         held = [
             self.types.get(n.name) if isinstance(n, Attr) else n.type for n in nodes if isinstance(n, Attr | ex.Const)
         ]

@@ -97,23 +97,21 @@ class LazyKernel(Kernel):
         state, chunks = self.advance_lazily(state, time, codes)
         return state, self._joined(chunks)
 
-    def step_lazily(self, state: State, batch: Batch, chunk: int = CHUNK) -> tuple[State, Iterator[Positions]]:
+    def step_lazily(self, state: State, batch: Batch) -> tuple[State, Iterator[Positions]]:
         """The state after a batch, and its matches. They are enumerated, and counted in the state, on request."""
         parts = []
         for start in range(0, max(1, len(batch)), SLICE):
             piece = batch.cut(start, min(start + SLICE, len(batch)))
             state, found = self._stepped(state, piece, int(piece.time[0]) if len(piece) else -END_OF_TIME)
             parts.append(found)
-        return state, self._chunks(parts, state[0], chunk)
+        return state, self._chunks(parts, state[0])
 
     def consumed(self, state: State, batch: Batch) -> int:
         return len(batch)
 
-    def advance_lazily(
-        self, state: State, time: int, codes: Codes = NO_CODES, chunk: int = CHUNK
-    ) -> tuple[State, Iterator[Positions]]:
+    def advance_lazily(self, state: State, time: int, codes: Codes = NO_CODES) -> tuple[State, Iterator[Positions]]:
         state, found = self._stepped(state, self.no_events(0, codes), min(time + 1, END_OF_TIME))
-        return state, self._chunks([found], state[0], chunk)
+        return state, self._chunks([found], state[0])
 
     def step_compressed(self, state: State, batch: Batch) -> tuple[State, Compressed]:
         """The state after a batch, and its matches in the form of the store."""
@@ -196,7 +194,7 @@ class LazyKernel(Kernel):
 
     # --- matches ------------------------------------------------------------------------------------------------------
 
-    def _chunks(self, parts: list[tuple[Array, Array]], registers: Array, chunk: int) -> Iterator[Positions]:
+    def _chunks(self, parts: list[tuple[Array, Array]], registers: Array) -> Iterator[Positions]:
         if self.summary.asked:
             return
         if self.earliest_only:
@@ -212,7 +210,7 @@ class LazyKernel(Kernel):
             already = int(registers[_MATCHES])
             most = self.plan.max_matches
             layout = self.node_stride, roots, self.steps, self.has_bounds
-            for positions in _enumerated(nodes, *layout, chunk, already, most):
+            for positions in _enumerated(nodes, *layout, CHUNK, already, most):
                 registers[_MATCHES] += len(positions)
                 yield positions
 

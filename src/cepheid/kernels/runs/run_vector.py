@@ -51,8 +51,8 @@ class RunVector(StateVector):
     def __init__(self, plan: Plan, key: Sequence[str], constants: Constants) -> None:
         """`key` are the attributes of the partition: all events of a run have the same values of them."""
         super().__init__(plan, constants, key)
-        predicates = [p for p in plan.predicates if ex.variables(p) <= self.index.keys() and not self.is_implied(p)]
-        on = self.on_edges(predicates)
+        own = [p for p in plan.predicates if ex.variables(p) <= self.index.keys()]
+        on = self.on_edges([p for p in own if not self.is_implied(p)])
         self.components = [
             Component(i, step, on[i, "begin"], on[i, "take"], on[i, "proceed"]) for i, step in enumerate(self.steps)
         ]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from cepheid import expr as ex
 from cepheid.codegen.operands import Operand, nearest_float
-from cepheid.codegen.scalar import Constants, Term, is_compilable, value
+from cepheid.codegen.scalar import Constants, Term, uncompilable, value
 from cepheid.expr import Aggregate, At, Attr, Expr
 from cepheid.kernels.successor.composites import Composite, Values
 from cepheid.kernels.successor.operators import Iteration, Operator, Union
@@ -280,7 +280,7 @@ def _is_value(expr: Expr, values: Values) -> bool:
     if not all(isinstance(node, plain) for node in ex.walk(expr)):
         return False
     at_last = ex.replaced(expr, Attr, lambda n: Attr(n.var, n.name, type=n.type) if n.at is At.ALL else n)
-    return is_compilable(at_last, values.plan.types)
+    return not uncompilable([at_last], values.plan.types)
 
 
 def _waits(node: Attr | Aggregate, waiting: Operator, awaited: Operator) -> bool:

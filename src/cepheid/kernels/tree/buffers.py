@@ -145,7 +145,8 @@ def either(conditions: Sequence[str]) -> str | None:
 
 def shared_leaves(plan: Plan) -> list[tuple[str, ...]]:
     """The variables of each disjunction of classes, if they are nowhere else in the trees."""
-    if plan.tree is None or plan.operator_windows is not None:
+    nodes = [node for tree in plan.tree.trees for node in tree_nodes(tree)] if plan.tree is not None else []
+    if plan.tree is None or plan.operator_windows is not None or not any(isinstance(n, DisNode) for n in nodes):
         return []
     groups = dict.fromkeys(group for tree in plan.tree.trees for group in _groups(tree))
     number = {step.var: i for i, step in enumerate(plan.steps)}
