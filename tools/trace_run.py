@@ -1,7 +1,8 @@
 """Counts the function calls of one command: `python tools/trace_run.py run --query ... --input ... --backend local`.
 
 Only functions of Cepheid count. The command runs twice, and the second run is counted, so that imports and caches do
-not show. A file switch is a call from a function of one file to a function of another.
+not show. A file switch is a call of a function of another file than the call before. `--switches N` before the command
+lists the N calls between files that cause most of them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ class Trace:
     """File, function and line, with the number of calls."""
     switches: int = 0
     last: str = ""
+    between: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """The switches by the last call into another file: its caller and the function."""
+    edge: tuple[str, str] = ("", "")
     output: str = ""
     """What the command has written to standard output."""
 
@@ -36,7 +40,14 @@ class Trace:
             return
         name = file.removeprefix(ROOT)
         self.calls[name, frame.f_code.co_qualname, frame.f_code.co_firstlineno] += 1
-        self.switches += name != self.last
+        if name != self.last:
+            caller = frame.f_back
+            while caller is not None and not caller.f_code.co_filename.startswith(ROOT):
+                caller = caller.f_back
+            if caller is not None and caller.f_code.co_filename != file:
+                self.edge = _named(caller), _named(frame)
+            self.switches += 1
+            self.between[self.edge] += 1
         self.last = name
 
     def lines(self) -> list[str]:
@@ -50,6 +61,10 @@ class Trace:
         of_packages = [f"  {name}: {number}" for name, number in packages.most_common()]
         switches = f"{self.switches} file switches, {len(self.output.splitlines())} lines of output"
         return [f"{total}, {switches}", *of_packages]
+
+
+def _named(frame: FrameType) -> str:
+    return f"{frame.f_code.co_filename.removeprefix(ROOT)}:{frame.f_code.co_qualname}"
 
 
 def traced(arguments: list[str]) -> Trace:
@@ -68,4 +83,8 @@ def traced(arguments: list[str]) -> Trace:
 
 
 if __name__ == "__main__":
-    print("\n".join(traced(sys.argv[1:]).lines()))
+    arguments = sys.argv[1:]
+    most = int(arguments[1]) if arguments[0] == "--switches" else 0
+    found = traced(arguments[2 * bool(most) :])
+    pairs = [f"  {number}: {caller} -> {called}" for (caller, called), number in found.between.most_common(most)]
+    print("\n".join([*found.lines(), *pairs]))

@@ -19,22 +19,18 @@ _RUN = "{{ [k] AND b[i].v > a.v }} WITHIN 100 units RETURN a.k, {}c.v"
 CASES = {
     "sequence": (
         "EVENT SEQ(A a, B b, C c) WHERE [k] AND a.v < 5 AND b.v > a.v WITHIN 100 units RETURN a.k, b.v, c.v",
-        2_600,
-        1_100,
+        2_200,
+        860,
     ),
-    "negation": ("EVENT SEQ(A a, !(B b), C c) WHERE [k] AND a.v < 5 WITHIN 100 units RETURN a.k, c.v", 2_250, 990),
+    "negation": ("EVENT SEQ(A a, !(B b), C c) WHERE [k] AND a.v < 5 WITHIN 100 units RETURN a.k, c.v", 1_850, 785),
     "next match": (
         "PATTERN SEQ(A a, B+ b[], C c) WHERE skip_till_next_match(a, b[], c) " + _RUN.format("sum(b[].v), "),
-        2_700,
-        1_270,
+        2_400,
+        1_100,
     ),
-    "any match": (
-        "PATTERN SEQ(A a, B+ b[], C c) WHERE skip_till_any_match(a, b[], c) " + _RUN.format(""),
-        2_750,
-        1_120,
-    ),
-    "tree": ("PATTERN A; B & C WHERE A.k = B.k AND B.v > A.v WITHIN 100 units RETURN A, B, C", 2_900, 1_160),
-    "EQL": ("SELECT A.v, B.v FROM A ; B WHERE FILTER(A.k = B.k), (A, B) OCCURS WITHIN 100 units", 3_800, 1_750),
+    "any match": ("PATTERN SEQ(A a, B+ b[], C c) WHERE skip_till_any_match(a, b[], c) " + _RUN.format(""), 2_500, 985),
+    "tree": ("PATTERN A; B & C WHERE A.k = B.k AND B.v > A.v WITHIN 100 units RETURN A, B, C", 2_560, 1_000),
+    "EQL": ("SELECT A.v, B.v FROM A ; B WHERE FILTER(A.k = B.k), (A, B) OCCURS WITHIN 100 units", 3_620, 1_640),
 }
 
 

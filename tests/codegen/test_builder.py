@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cepheid import expr as ex
-from cepheid.codegen.builder import Array, KernelBuilder, Record, Writer
+from cepheid.codegen.builder import Array, KernelBuilder, Writer
 from cepheid.codegen.scalar import Term, condition
 from cepheid.lang import parse
 from cepheid.physical import Kind, Plan, Step
@@ -95,9 +95,6 @@ def test_strings_are_remembered_for_when_time_passes_without_events() -> None:
 
 
 def test_handles_write_the_source_that_their_docstrings_show() -> None:
-    record = Record("s0", ("row", "time"), "s0")
-    assert record.offsets == "S0_ROW, S0_TIME = 0, 1" and record.at("time", "i") == "s0[i + S0_TIME]"
-    assert Record("run", ("began",)).at("began", "r") == "run[r + BEGAN]"
     array = Array(StateArray("pending", "int64", 16))
     assert (array.size, array.at("i")) == ("pending.shape[0]", "pending[i]")
     builder = KernelBuilder(PLAN)

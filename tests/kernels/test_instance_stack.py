@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from kernel_harness import bound, by_kernel, by_oracle, kernel_of, stream_of
 
-from cepheid.kernels.instance_stack import chain_of, rehashed_chains, relaid, used_chains
+from cepheid.kernels.instance_stack import Record, chain_of, rehashed_chains, relaid, used_chains
 from cepheid.runtime.arrays import as_float, float_word
 
 
@@ -15,6 +15,11 @@ def test_floats_lie_among_integers(value: float) -> None:
     cells = np.zeros(1, np.int64)
     cells[0] = float_word(value)
     assert as_float(cells[0]) == value
+
+
+def test_records_write_the_source_that_their_docstrings_show() -> None:
+    record = Record("s0", ("row", "time"), "s0")
+    assert record.offsets == "S0_ROW, S0_TIME = 0, 1" and record.at("time", "i") == "s0[i + S0_TIME]"
 
 
 def test_instances_keep_their_numbers_in_a_larger_stack() -> None:

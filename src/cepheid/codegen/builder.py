@@ -16,14 +16,13 @@ Every evaluator declares what its source uses and writes what happens with the e
         return reg, s0, values, bounds
 
 Source refers to these names through handles: a `Register` and an `Array` are the name of a variable that knows what it
-names, and a `Record` reads and writes fields of the records in an array.
+names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -121,29 +120,6 @@ class Array(str):
     def grown(self, needed: str) -> str:
         """`pending = grown(pending, needed)`"""
         return f"{self} = grown({self}, {needed})"
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Fields that lie side by side in an array. Constants name the offset of each; several layouts may share an array,
-    so a layout with a `name` puts it before theirs."""
-
-    array: str
-    fields: tuple[str, ...]
-    name: str = ""
-
-    @property
-    def offsets(self) -> str:
-        """`S0_ROW, S0_TIME = 0, 1`"""
-        return f"{', '.join(map(self.offset, self.fields))} = {', '.join(map(str, range(len(self.fields))))}"
-
-    def offset(self, field: str) -> str:
-        """`S0_ROW`"""
-        return (f"{self.name}_{field}" if self.name else field).upper()
-
-    def at(self, field: str, start: str) -> str:
-        """`s0[i + S0_ROW]`"""
-        return f"{self.array}[{start} + {self.offset(field)}]"
 
 
 def known_by(plan: Plan, name: str, mask: str) -> str | None:

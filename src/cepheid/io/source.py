@@ -123,8 +123,8 @@ def clock_of(source: SourceDescription, unit: str | None) -> Clock:
     unit = source.columns.unit or unit
     if is_moment(kind):
         return replace(TIMESTAMP_CLOCK, is_recognised=source.epoch_unit is not None)
-    if unit is None and source.epoch_unit is not None:
-        return Clock(source.epoch_unit, is_recognised=True)
+    if unit is None and (recognised := source.epoch_unit) is not None:
+        return Clock(recognised, is_recognised=True)
     return Clock(unit or ("ms" if source.count == 0 else None))
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from cepheid.codegen.builder import Record, Register
+from cepheid.codegen.builder import Register
 from cepheid.physical import Step
 from cepheid.runtime.arrays import EMPTY, copy
 from cepheid.runtime.jit import njit
@@ -31,6 +31,29 @@ class Link:
     here: str
     there: str
     as_float: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Fields that lie side by side in an array. Constants name the offset of each. Several layouts may share an array,
+    so each has a name, which its constants begin with."""
+
+    array: str
+    fields: tuple[str, ...]
+    name: str
+
+    @property
+    def offsets(self) -> str:
+        """`S0_ROW, S0_TIME = 0, 1`"""
+        return f"{', '.join(map(self.offset, self.fields))} = {', '.join(map(str, range(len(self.fields))))}"
+
+    def offset(self, field: str) -> str:
+        """`S0_ROW`"""
+        return f"{self.name}_{field}".upper()
+
+    def at(self, field: str, start: str) -> str:
+        """`s0[i + S0_ROW]`"""
+        return f"{self.array}[{start} + {self.offset(field)}]"
 
 
 class Ring:
