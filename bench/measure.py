@@ -84,11 +84,14 @@ def interleaved(
     enough: float = math.inf,
     in_a_row: int = 1,
     typical: bool = False,
+    by: Callable[[Sample], float] = lambda sample: sample.cpu,
 ) -> list[Sample]:
     """The best of several runs of each variant, or the median (`typical`, for differences smaller than the noise of one
     run). With `warm` each variant first has a run that is not measured. Runs of the variants are interleaved, so that a
     slow phase of the machine affects all of them; `in_a_row` runs of a variant stay together, for variants that leave
-    work behind for the next run. A variant stops after `enough` seconds, but not before its second run."""
+    work behind for the next run. A variant stops after `enough` seconds, but not before its second run. Runs are
+    compared by their CPU time; where several cores share work, the run of least CPU time is the one in which they
+    overlapped least, and `by` is the wall time."""
     if warm:
         for variant in variants:
             variant.run()
@@ -106,7 +109,7 @@ def interleaved(
                 )
     finally:
         gc.enable()
-    ordered = [sorted(samples, key=lambda sample: sample.cpu) for samples in runs]
+    ordered = [sorted(samples, key=by) for samples in runs]
     return [samples[len(samples) // 2 if typical else 0] for samples in ordered if samples]
 
 

@@ -75,11 +75,15 @@ def cpu_of(session: SparkSession) -> float:
 
 
 def measured(
-    session: SparkSession, variants: Sequence[Variant], repeats: int = REPEATS, warm: bool = True
+    session: SparkSession,
+    variants: Sequence[Variant],
+    repeats: int = REPEATS,
+    warm: bool = True,
+    by: Callable[[Sample], float] = lambda sample: sample.cpu,
 ) -> list[Sample]:
     """The best of several interleaved runs of each variant, after a warm-up run in which Spark and Numba compile."""
     spent, in_a_row = partial(cpu_of, session), min(repeats, IN_A_ROW)
-    return interleaved(variants, repeats=repeats, warm=warm, cpu=spent, enough=ENOUGH, in_a_row=in_a_row)
+    return interleaved(variants, repeats=repeats, warm=warm, cpu=spent, enough=ENOUGH, in_a_row=in_a_row, by=by)
 
 
 def stored(directory: Path, events: int, types: int, keys: int) -> str:
@@ -198,7 +202,7 @@ def on_cores(events: int, queries: Mapping[str, Callable[[SparkSession], Outcome
     for cores in (1, 2):
         with running(f"local[{cores}]") as session, pinned(cores):
             variants = [Variant(f"{cores}", n, events, partial(run, session), n) for n, run in queries.items()]
-            samples += measured(session, variants)
+            samples += measured(session, variants, by=lambda sample: sample.wall)
     return samples, seconds_of_two(1) / seconds_of_two(2)
 
 

@@ -126,6 +126,9 @@ def test_chunks_are_read_one_by_one(tmp_path: Path, suffix: str) -> None:
             assert "name" in opened.names
             tables.append(opened.read(["x", "ts"]))
             assert opened.rows == tables[-1].num_rows
+            first = opened.first(7)
+            assert first.rows == 7 and first.read(["x", "ts"]).equals(tables[-1].slice(0, 7))
+            assert opened.first(opened.rows + 1).read(["x"]).num_rows == opened.rows
     assert pa.concat_tables(tables).equals(EVENTS.select(["x", "ts"]))
 
 

@@ -26,6 +26,7 @@ from cepheid.engine.prepare import Prepared, prepare
 from cepheid.errors import CepheidError, InputProblem, NotAvailable
 from cepheid.io import frames
 from cepheid.io.inputs import Columns
+from cepheid.io.shares import Footers, Part
 from cepheid.io.source import TableSource
 from cepheid.lang import parse
 from cepheid.spark.acquiring import candidates, why_not
@@ -135,6 +136,35 @@ def test_a_step_between_narrows_the_rest(
     counts = batch.counted()
     assert counts is not None and counts.decoded <= 10 and counts.moved < 5 * 20
     assert rows(batch.matches().toArrow()) == rows(cepheid.match(query, data))
+
+
+def test_few_rows_show_that_no_variable_is_rare(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first sample decides where it is clear. Otherwise a larger one does."""
+    from cepheid.acquire import scan_cost
+    from cepheid.api import _spark_batch
+    from cepheid.engine.prepare import RunOptions
+    from cepheid.spark.reading import ReadTask
+
+    asked: list[int] = []
+    tested = ReadTask.tested
+
+    def observed(self: ReadTask, part: Part, footers: Footers, rows: int) -> pa.RecordBatch:
+        asked.append(rows)
+        return tested(self, part, footers, rows)
+
+    monkeypatch.setattr(ReadTask, "tested", observed)
+    monkeypatch.setattr(scan_cost, "JOB", 0.0)
+    for often, clear in ((2, True), (10_000, False)):
+        kinds = ["Rare" if at % often == 0 else "Often" for at in range(2_100_000)]
+        data = pa.table({"type": pa.array(kinds).dictionary_encode(), "ts": range(2_100_000), "id": [1] * 2_100_000})
+        pq.write_table(data, tmp_path / "events.parquet", row_group_size=300_000)
+        query = "EVENT SEQ(Rare r, Often o) WHERE [id] WITHIN 200 LIMIT 3"
+        path = str(tmp_path / "events.parquet")
+        batch = _spark_batch(query, parse(query), path, Columns(), RunOptions(), spark).acquired()
+        assert (len(set(asked)) == 1, batch.steps is None) == (clear, clear)
+        asked.clear()
 
 
 @pytest.mark.parametrize("partitions", [[], ["id"]], ids=["plain", "partitioned"])

@@ -9,6 +9,7 @@ import sysconfig
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -115,3 +116,15 @@ def test_shapes_of_matches_with_timestamps(spark: SparkSession, output: str) -> 
 def test_versions_that_do_not_fit_together(spark: str, arrow: str, fits: bool) -> None:
     with nullcontext() if fits else pytest.raises(NotAvailable, match=r"pyspark>=4\.1\.4"):
         require_integer_offsets(spark, arrow)
+
+
+@pytest.mark.parametrize("size", [1, 50 << 20, 44 << 20, 1 << 40])
+def test_every_core_has_as_many_tasks(spark: SparkSession, size: int) -> None:
+    """Seven tasks on two cores leave one of them idle during the last."""
+    from cepheid.spark.tasks import Tasks
+    from cepheid.spark.workers import parallelism
+
+    source = SimpleNamespace(frame=SimpleNamespace(sparkSession=spark))
+    count = Tasks(source, None).of_size(size, 4)  # type: ignore[arg-type]
+    assert count % parallelism(spark) == 0 and count <= 4 * parallelism(spark)
+    assert count == parallelism(spark) or size >= count * (8 << 20)

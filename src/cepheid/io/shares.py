@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -48,6 +48,12 @@ class OpenedPart:
     rows: int
     names: Sequence[str]
     read: Callable[[Sequence[str]], pa.Table]
+    read_first: Callable[[Sequence[str], int], pa.Table]
+    """Reads some columns of the first rows."""
+
+    def first(self, rows: int) -> OpenedPart:
+        """As if it had no more than these rows."""
+        return self if rows >= self.rows else replace(self, rows=rows, read=lambda names: self.read_first(names, rows))
 
 
 Footers = dict[int, Any]

@@ -33,6 +33,9 @@ from cepheid.spark.worker import KIND
 
 _SAMPLED_PARTS = 8
 _SAMPLED_ROWS = 600_000
+_FIRST_ROWS, _CLEARLY = 16_384, 0.1
+"""The rows of a part that a first sample has, and the share of the expected events for which one scan must be best for
+it to decide."""
 _UNSEEN = 0.5
 """The count of an event that the sample does not have."""
 MOST_EVENTS = 2_000_000
@@ -96,14 +99,17 @@ class Stepping:
         times = self.files.times
         if times is None and not self.forced:
             return "the files have no statistics about their times"
-        counts, passing = self._sampled(parts)
         length = 1 if times is None else times[1] - times[0] + 1
-        shape = TableShape(self.files.rows, self.columns, length, len(parts), passing)
-        first = min(self.candidates, key=lambda var: counts[var])
-        if counts[first] > MOST_EVENTS:
-            return f"even `{first}`, the rarest variable, has about {counts[first]:,.0f} events"
-        if not self.forced and not shape.is_surveyed(counts[first], self.window):
-            return f"the rows around the {counts[first]:,.0f} expected events of `{first}` are too many"
+        # Few rows show that no variable is rare, if one scan is best for a fraction of its events, too.
+        for most, share in ((_FIRST_ROWS, _CLEARLY), (self.files.rows, 1.0)):
+            counts, passing = self._sampled(parts, most)
+            shape = TableShape(self.files.rows, self.columns, length, len(parts), passing)
+            first = min(self.candidates, key=lambda var: counts[var])
+            events = counts[first] * share
+            if events > MOST_EVENTS:
+                return f"even `{first}`, the rarest variable, has about {counts[first]:,.0f} events"
+            if not self.forced and not shape.is_surveyed(events, self.window):
+                return f"the rows around the {counts[first]:,.0f} expected events of `{first}` are too many"
         return self._walk(parts, shape, counts, first)
 
     @property
@@ -116,8 +122,9 @@ class Stepping:
 
     # --- rates --------------------------------------------------------------------------------------------------------
 
-    def _sampled(self, parts: Sequence[ColumnPart]) -> tuple[Mapping[str, float], float]:
-        """The expected number of events of each candidate, and the share of rows that any variable can bind."""
+    def _sampled(self, parts: Sequence[ColumnPart], most: int) -> tuple[Mapping[str, float], float]:
+        """The expected number of events of each candidate, and the share of rows that any variable can bind. A sample
+        has at most so many rows of a part."""
         plan, total = self.prepared.plan, sum(part.rows for part in parts)
         mean = max(total // max(len(parts), 1), 1)
         count = max(min(_SAMPLED_PARTS, _SAMPLED_ROWS // mean, len(parts)), 1)
@@ -126,7 +133,7 @@ class Stepping:
         footers: Footers = {}
         counts = dict.fromkeys(self.candidates, 0)
         for part in chosen:
-            known = self.read.tested(part, footers)
+            known = self.read.tested(part, footers, most)
             mask = masks(plan, known, TYPE)
             rows += known.num_rows
             passed += int(np.count_nonzero(mask & _bits(self.prepared, None)))

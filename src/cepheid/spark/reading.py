@@ -174,11 +174,11 @@ class ReadTask:
         kinds = [name for name in [self.columns.type] if name in self.schema.names and type is None]
         return type, kinds, [*kinds, *(name for name in self._filter_columns if name not in kinds)]
 
-    def tested(self, part: Part, footers: Footers) -> pa.RecordBatch:
-        """The columns of a part that decide whether an event is shuffled."""
+    def tested(self, part: Part, footers: Footers, rows: int) -> pa.RecordBatch:
+        """The columns that decide whether an event is shuffled, of the first rows of a part."""
         type, kinds, first = self._first_columns(part)
         with self.reader.opened(part, first, kinds, footers) as opened:
-            return self._read(opened, first, type)
+            return self._read(opened.first(rows), first, type)
 
     def _possible(self, opened: OpenedPart, kinds: Sequence[str], type: str | None) -> _Possible | None:
         """The rows that types and times leave, where few events are expected. None if they leave no row."""

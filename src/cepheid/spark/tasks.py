@@ -41,9 +41,10 @@ class Tasks:
         return max(min(-(-size // _LARGEST_PARTITION), most), self.of_size(size, _TASKS_PER_CORE))
 
     def of_size(self, size: int, most_per_core: int) -> int:
-        """The tasks that read this many bytes: at least one for each core, and several where the input is large."""
+        """The tasks that read this many bytes: as many for each core, so that none is idle while others do their last
+        one, and several where the input is large."""
         cores = parallelism(self.source.frame.sparkSession)
-        return max(min(size // _LEAST_PER_TASK, most_per_core * cores), cores)
+        return cores * max(min(size // (cores * _LEAST_PER_TASK), most_per_core), 1)
 
     def one_reads(self, files: StoredFiles) -> bool:
         """Whether the files are so small that one task reads and matches them."""

@@ -83,6 +83,10 @@ class OpenedColumns(ABC):
         """These columns of one chunk."""
         return readable_rows(decoded(self.read_stored(number, names)))
 
+    def read_first(self, number: int, names: Sequence[str], rows: int) -> pa.Table:
+        """These columns of the first rows of one chunk."""
+        return self.read(number, names).slice(0, rows)
+
     @property
     def count(self) -> int:
         return sum(chunk.rows for chunk in self.chunks())
@@ -287,7 +291,8 @@ class ColumnReader:
         with column_format(file.format).opened(file.path, dictionaries, footer) as opened:
             if footers is not None:
                 footers[part.file] = opened.footer
-            yield OpenedPart(chunk.rows, opened.schema.names, partial(opened.read, chunk.number))
+            read, read_first = partial(opened.read, chunk.number), partial(opened.read_first, chunk.number)
+            yield OpenedPart(chunk.rows, opened.schema.names, read, read_first)
 
 
 def _as_chunk(part: Part) -> ColumnPart:

@@ -509,7 +509,11 @@ class CsvReader:
         empty = pa.schema([self.schema.field(name) for name in names]).empty_table()
         read = [lines.rows for lines in self.read(part, names) if isinstance(lines, ParsedLines)]
         table = pa.concat_tables([empty, *read]).combine_chunks()
-        yield OpenedPart(table.num_rows, table.column_names, lambda names: table.select(list(names)))
+
+        def read(names: Sequence[str], rows: int | None = None) -> pa.Table:
+            return table.select(list(names)).slice(0, rows)
+
+        yield OpenedPart(table.num_rows, table.column_names, read, read)
 
     def read(self, part: Part, names: Sequence[str]) -> Iterator[ParsedLines | RejectedLine]:
         """The lines that begin in a range of bytes."""

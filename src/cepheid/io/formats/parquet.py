@@ -50,6 +50,13 @@ class _OpenedParquet(OpenedColumns):
     def read_stored(self, number: int, names: Sequence[str]) -> pa.Table:
         return self.file.read_row_group(number, columns=list(names), use_threads=False)
 
+    def read_first(self, number: int, names: Sequence[str], rows: int) -> pa.Table:
+        batches = self.file.iter_batches(rows, row_groups=[number], columns=list(names), use_threads=False)
+        found = [next(batches)]  # they end where a dictionary does
+        while sum(batch.num_rows for batch in found) < rows:
+            found.append(next(batches))
+        return readable_rows(decoded(pa.Table.from_batches(found).slice(0, rows)))
+
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for batch in self.file.iter_batches(BATCH, columns=list(names)):
             yield readable_rows(decoded(batch))
