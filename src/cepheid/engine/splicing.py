@@ -71,21 +71,22 @@ class Splice:
     into: Sequence[Selected]
     inserted: pa.RecordBatch
     order: Array
-    is_inserted: Array
-    """Whether each row of the result is inserted."""
+    at: Array
+    """The positions in the result of the inserted rows."""
     chosen: Array
-    """The row of each row of the result, in all batches one after the other."""
+    """The row of each row of the result, in all batches one after the other, `inserted` last."""
 
     @classmethod
     def of(cls, into: Sequence[Selected], inserted: pa.RecordBatch, order: Array, after: Array) -> Splice:
-        is_inserted = np.zeros(sum(part.count for part in into) + len(order), bool)
-        is_inserted[after + np.arange(len(order))] = True
+        at = after + np.arange(len(order))
+        is_selected = np.ones(sum(part.count for part in into) + len(order), bool)
+        is_selected[at] = False
         starts = np.cumsum([0, *(part.batch.num_rows for part in into)])
         rows = [part.indices + start for part, start in zip(into, starts[:-1], strict=True)]
-        chosen = np.empty(len(is_inserted), np.int64)
-        chosen[is_inserted] = starts[-1] + order
-        chosen[~is_inserted] = np.concatenate([np.empty(0, np.int64), *rows])
-        return cls(into, inserted, order, is_inserted, chosen)
+        chosen = np.empty(len(is_selected), np.int64)
+        chosen[at] = starts[-1] + order
+        chosen[is_selected] = np.concatenate([np.empty(0, np.int64), *rows])
+        return cls(into, inserted, order, at, chosen)
 
     def rows(self) -> pa.RecordBatch:
         batches = [*(part.batch for part in self.into), self.inserted]
@@ -103,19 +104,23 @@ class Splice:
         return pa.chunked_array(parts, kind).combine_chunks().take(pa.array(self.chosen))
 
     def _numbers(self, parts: Sequence[pa.Array]) -> pa.Array:
-        kind, inserted = parts[-1].type, parts[-1]
+        """Few rows are inserted: they are written over the others, taken as if there were no more of them."""
+        *others, inserted = parts
+        kind, count = inserted.type, len(self.chosen)
+        are_null = all(part.null_count == len(part) for part in others)  # an attribute of the inserted rows only
+        values = np.zeros(count, _integer(kind)) if are_null else self._taken(list(map(_values, others)))
+        values[self.at] = _values(inserted)[self.order]
         valid = None
-        if all(part.null_count == len(part) for part in parts[:-1]):  # an attribute of the inserted rows only
-            values = np.zeros(len(self.chosen), _integer(kind))
-            values[self.is_inserted] = _values(inserted)[self.order]
-            valid = self.is_inserted.copy()
-            if inserted.null_count:
-                valid[self.is_inserted] = _validity(inserted)[self.order]
-        else:
-            values = np.concatenate([_values(part) for part in parts]).take(self.chosen, mode="clip")
-            if any(part.null_count for part in parts):
-                valid = np.concatenate([_validity(part) for part in parts]).take(self.chosen, mode="clip")
+        if any(part.null_count for part in parts):
+            is_mixed = not are_null and any(part.null_count for part in others)
+            valid = self._taken(list(map(_validity, others))) if is_mixed else np.full(count, not are_null)
+            valid[self.at] = _validity(inserted)[self.order]
         return _of_values(values, kind, valid)
+
+    def _taken(self, parts: Sequence[Array]) -> Array:
+        joined = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        taken: Array = joined.take(self.chosen, mode="clip")
+        return taken
 
 
 def _taken(array: pa.Array, rows: Array) -> pa.Array:
