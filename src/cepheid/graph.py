@@ -7,7 +7,7 @@ are known to the query that uses them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cepheid.content import content_hash
@@ -58,6 +58,21 @@ class Graph:
     def consumers(self, name: str) -> list[str]:
         """The nodes that read the events of a node."""
         return [other for other, node in self.nodes.items() if any(used == name for _, used in node.uses)]
+
+
+def connected(uses: Sequence[Collection[str]]) -> list[list[int]]:
+    """The numbers of the queries that use these nodes in groups, such that no two groups have a node in common."""
+    of_node: dict[str, list[int]] = {}
+    groups: dict[int, list[int]] = {}
+    for number, nodes in enumerate(uses):
+        joined = {id(group): group for node in nodes if (group := of_node.get(node)) is not None}
+        group = max(joined.values(), key=len, default=[])
+        moved = [number, *(member for other in joined.values() if other is not group for member in other)]
+        group += moved
+        of_node |= {node: group for member in moved for node in uses[member]}
+        groups = {key: other for key, other in groups.items() if key not in joined} if len(joined) > 1 else groups
+        groups[id(group)] = group
+    return [sorted(group) for group in groups.values()]
 
 
 def is_composed(query: Query) -> bool:

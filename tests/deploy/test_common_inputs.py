@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,6 +24,11 @@ from cepheid.errors import CepheidError, Explosion
 from cepheid.io import frames
 from cepheid.io.inputs import Columns
 from cepheid.limits import Limits
+from cepheid.streaming.plan import FIRST, StreamPlan
+from cepheid.streaming.planning import StreamOptions, StreamSource, plan_queries
+from cepheid.streaming.reader import RowReader
+from cepheid.streaming.simulation import Simulated, Simulation
+from cepheid.streaming.slots import Cost, placed
 
 PAIR = "Pair: EVENT SEQ(A a, B b) WHERE [k] WITHIN 10 RETURN a.k AS k, b.v AS v"
 ENDS = {
@@ -54,14 +60,7 @@ def test_an_equal_inner_query_runs_once(monkeypatch: pytest.MonkeyPatch) -> None
     (common,) = planned(TEXTS).common
     assert len(common.fed) == 4
     assert [operator.names for operator in common.shown.values()] == [("pair",)]
-    steps: list[str] = []
-    step = Deriving.step
-
-    def counted(node: Deriving, reached: int) -> list[pa.RecordBatch]:
-        steps.append(node.node.label)
-        return step(node, reached)
-
-    monkeypatch.setattr(Deriving, "step", counted)
+    steps = steps_of(monkeypatch)
     found = found_by(TEXTS, events)
     assert steps == ["Pair", "Pair"]  # the one batch, and its end
     for name, text in TEXTS.items():
@@ -212,3 +211,129 @@ def test_explain_says_what_is_expensive() -> None:
     text = str(cepheid.explain(texts, table))
     assert text.index("dear (any_runs): ") < text.index("cheap (stacks): "), text
     assert "expected of what runs alone" not in str(cepheid.explain(texts, table.slice(0, 1_000)))
+
+
+# --- streams, and Spark, which runs the buckets of a stream in one step -----------------------------------------------
+
+ROW_SCHEMA = SCHEMA.append(pa.field("n", pa.int64()))
+
+
+def stream_of(
+    texts: dict[str, str], before: StreamPlan | None = None, since: dict[str, int] | None = None, **options: Any
+) -> StreamPlan:
+    source = StreamSource(
+        RowReader(ROW_SCHEMA, Columns()), {kind: {f.name: f.type for f in ROW_SCHEMA} for kind in "ABC"}
+    )
+    written = {name: Written(name, text, since=(since or {}).get(name, 0)) for name, text in texts.items()}
+    lineage = FIRST if before is None else before.next_lineage
+    chosen = StreamOptions(0, options.get("run", DEFAULT_OPTIONS), ("n",), options.get("buckets", 2))
+    plan, refused = plan_queries(written, source, chosen, is_several=True, lineage=lineage)
+    assert not refused
+    return plan
+
+
+def steps_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the inner queries, each time that one is evaluated."""
+    steps: list[str] = []
+    step = Deriving.step
+
+    def counted(node: Deriving, reached: int) -> list[pa.RecordBatch]:
+        steps.append(node.node.label)
+        return step(node, reached)
+
+    monkeypatch.setattr(Deriving, "step", counted)
+    return steps
+
+
+KEYED = {
+    "low": f"{PAIR}\nQ: EVENT SEQ(Pair p, C c) WHERE p.k = c.k AND p.v < c.v WITHIN 20",
+    "high": f"{PAIR}\nQ: SELECT * FROM Pair p; C c WHERE FILTER(p.k = c.k), p.v >= c.v, (p, c) OCCURS WITHIN 30",
+    "run": f"{PAIR}\nQ: PATTERN SEQ(Pair p, C c) WHERE skip_till_next_match(p, c) {{ p.k = c.k }} WITHIN 9 RETURN p.v",
+}
+
+
+def numbered(events: pa.Table) -> list[dict[str, Any]]:
+    return [{**row, "n": number} for number, row in enumerate(events.to_pylist())]
+
+
+def batch_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(rows, ROW_SCHEMA)
+
+
+def found_in(out: Simulated) -> dict[str, list[dict[str, Any]]]:
+    return {name: [row for part in parts for row in part.to_pylist()] for name, parts in out.matches.items()}
+
+
+def test_a_stream_evaluates_an_equal_inner_query_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after queries were removed, one at a time: what the others have begun goes on."""
+    rows = numbered(random_events(random.Random(1), 90))
+    simulation = Simulation(stream_of(KEYED))
+    assert "Pair: evaluated once for `high`, `low`, `run`" in simulation.plan.notes()
+    steps, found = steps_of(monkeypatch), dict[str, list[dict[str, Any]]]()
+    for number, left in enumerate((["low", "high", "run"], ["high", "run"], ["run"])):
+        if number:
+            simulation.plan = stream_of({name: KEYED[name] for name in left}, simulation.plan)
+        steps.clear()
+        out = simulation.run([batch_of(rows[30 * number : 30 * number + 30])], end_of_time=number == 2)
+        assert 0 < len(steps) <= 2 + 2 * (number == 2)  # the buckets, and the end of time
+        for name, more in found_in(out).items():
+            found.setdefault(name, []).extend(more)
+    wanted = rows_of(cepheid.match(KEYED["run"], pa.Table.from_pylist(rows, ROW_SCHEMA), evaluator="reference"))
+    assert wanted
+    assert different_rows(wanted, found["run"]) is None
+
+
+def test_a_query_that_is_added_later_shares_with_those_that_are_added_with_it() -> None:
+    """What a shared query began earlier is not its match."""
+    rows = numbered(random_events(random.Random(2), 240))
+    simulation = Simulation(stream_of({"low": KEYED["low"]}))
+    first = simulation.run([batch_of(rows[:80])], end_of_time=False)
+    simulation.plan = stream_of(KEYED, simulation.plan, {"high": 1, "run": 1})
+    notes = [note for note in simulation.plan.notes() if note.startswith("Pair: ")]
+    assert notes[0] == "Pair: evaluated once for `high`, `run`"
+    assert notes[1].startswith("Pair: evaluated apart for `low`; `high`, `run`: other versions")
+    found = found_in(simulation.run([batch_of(rows[80:])]))
+    found["low"] += found_in(first)["low"]
+    for name, seen in (("low", rows), ("high", rows[80:]), ("run", rows[80:])):
+        table = pa.Table.from_pylist(seen, ROW_SCHEMA)
+        wanted = rows_of(cepheid.match(KEYED[name], table, evaluator="reference"))
+        assert wanted
+        assert different_rows(wanted, found[name]) is None, name
+
+
+@pytest.mark.parametrize("at", ["output", "inner"])
+def test_one_that_exceeds_a_limit_is_stopped_with_those_that_need_it(at: str) -> None:
+    """The others are evaluated again for the same batch: summaries count nothing twice, and LIMIT takes as many."""
+    many = "Many: PATTERN SEQ(A a, A+ b[]) WHERE skip_till_any_match(a, b[]) { a.v >= 0 } WITHIN 99 RETURN a.k AS k"
+    on_top = "Q: PATTERN SEQ(Pair p, C+ c[]) WHERE skip_till_any_match(p, c[]) { p.v >= 0 } WITHIN 99"
+    texts = {
+        "count": f"{PAIR}\nQ: EVENT SEQ(Pair p, C c) WITHIN 20 RETURN count(*) AS n",
+        "first": f"{PAIR}\nQ: EVENT SEQ(Pair p, C c) WITHIN 20 LIMIT 7",
+        "explosive": f"{PAIR}\n{on_top}"
+        if at == "output"
+        else f"{PAIR}\n{many}\nQ: EVENT SEQ(Many m, Pair p) WITHIN 9",
+    }
+    rows = [{"type": "ABCACA"[n % 6], "ts": n, "k": 1, "v": 2, "n": n} for n in range(120)]
+    simulation = Simulation(stream_of(texts, run=RunOptions(options={"max_matches": "100"}), buckets=1))
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in texts}
+    dropped: list[str] = []
+    for start in range(0, 120, 60):
+        out = simulation.run([batch_of(rows[start : start + 60])], end_of_time=start == 60)
+        dropped += out.dropped
+        for name, more in found_in(out).items():
+            found[name] += more
+    assert len(dropped) == 1 and "100 matches" in dropped[0]
+    for name in ("count", "first"):
+        wanted = rows_of(cepheid.match(texts[name], pa.Table.from_pylist(rows, ROW_SCHEMA), evaluator="reference"))
+        assert wanted
+        assert different_rows(wanted, found[name]) is None, name
+
+
+def test_queries_without_a_key_are_placed_with_those_that_use_equal_ones() -> None:
+    plan = placed({f"q{n}": Cost(1.0, {"inner": 50.0}) for n in range(200)}, {}, [0.0, 0.0])
+    first = sum(slot == plan["q0"] for slot in plan.values())
+    assert 80 < first < 150  # the second slot is taken once those on the first take longer than the inner query
+    few = placed({f"q{n}": Cost(1.0, {"inner": 50.0}) for n in range(20)}, {}, [0.0, 0.0])
+    assert len({*few.values()}) == 1
+    cheap = placed({f"q{n}": Cost(50.0, {"inner": 1.0}) for n in range(2)}, {}, [0.0, 0.0])
+    assert {*cheap.values()} == {0, 1}

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from differential import different_rows, rows_of
 from random_cases import LANGUAGES, Expressions
-from random_compositions import random_events, random_script
+from random_compositions import query_over, random_events, random_script
 from random_values import PROFILES, TYPES, table, world
 
 import cepheid
@@ -25,6 +25,8 @@ from cepheid.deploy.deployment import Written
 from cepheid.engine.prepare import RunOptions
 from cepheid.errors import CepheidError
 from cepheid.io.inputs import Columns
+from cepheid.runtime.kernel import Positions
+from cepheid.streaming.graphs import FedQueries
 from cepheid.streaming.plan import FIRST, Lineage, StreamPlan
 from cepheid.streaming.planning import StreamOptions, StreamSource, plan_queries
 from cepheid.streaming.reader import RowReader
@@ -66,13 +68,26 @@ def drawn(rng: random.Random) -> tuple[pa.Table, Callable[[], str]]:
     return events, lambda: LANGUAGES[rng.choice(SHARES)](rng, Expressions(rng, of)).text
 
 
+def drawn_over_equal_ones(rng: random.Random) -> tuple[pa.Table, Callable[[], str]]:
+    """Events, and a function that draws queries over the same few inner ones."""
+    events = random_events(rng, rng.randint(8, 40))
+    *inner, out = random_script(rng).split("\n")
+    labels = [line.split(":")[0] for line in inner]
+
+    def draw() -> str:
+        ends = [out, f"Out: {query_over(rng, labels, rng.random() < 0.7)}"]
+        return "\n".join([*inner, rng.choice(ends) + rng.choice(["", "", " LIMIT 3"])])
+
+    return events.append_column("n", pa.array(range(len(events)))), draw
+
+
 class Trial:
     """One stream and what happens to its queries."""
 
     moved = 0
     """The buckets that states were moved to, in all trials."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, drawn: Callable[[random.Random], tuple[pa.Table, Callable[[], str]]] = drawn) -> None:
         self.rng = rng = random.Random(seed)
         events, self.draw = drawn(rng)
         self.schema, self.delay = events.schema, rng.choice([0, 0, 3])
@@ -185,3 +200,20 @@ def test_queries_of_all_languages_come_and_go(first: int) -> None:
     Trial.moved = 0
     assert sum(Trial(seed).run() for seed in range(first, first + count)) > count
     assert Trial.moved > count // 4
+
+
+@pytest.mark.filterwarnings("ignore::cepheid.CepheidWarning")
+@pytest.mark.parametrize("first", [100, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_queries_over_equal_ones_come_and_go(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal inner queries are evaluated once in a bucket, whatever happens to the queries that use them."""
+    count, together = 10 if first == 100 else 400, list[int]()
+    step = FedQueries.step
+
+    def counted(fed: FedQueries, released: pa.RecordBatch, watermark: int) -> dict[int, list[Positions]]:
+        together.append(len(fed.queries))
+        return step(fed, released, watermark)
+
+    monkeypatch.setattr(FedQueries, "step", counted)
+    assert sum(Trial(seed, drawn_over_equal_ones).run() for seed in range(first, first + count)) > count
+    assert sum(number > 1 for number in together) > count
+    assert max(together) > 2

@@ -25,6 +25,7 @@ QUERIES = {
     "no_key": "PATTERN A a; B b WHERE a.v < b.v AND a.v > 60 WITHIN 9",
     "no_key_either": "complex Q on A as x, C as y event and(x, y; 3) where x.v > 90",
     "composed": "P: EVENT SEQ(A x, B y) WHERE [id] WITHIN 9\n\nQ: EVENT SEQ(P p, C c) WHERE p.x.id = c.id WITHIN 20",
+    "composed_too": "P: EVENT SEQ(A x, B y) WHERE [id] WITHIN 9\nQ: EVENT SEQ(A a, P p) WHERE a.id = p.x.id WITHIN 30",
     "count": "EVENT SEQ(A x, C y) WHERE [id] WITHIN 10 RETURN count(*) AS n, max(y.v) AS m",
 }
 

@@ -135,7 +135,8 @@ def _common_node(common: Common, apart: Mapping[str, Sequence[str]]) -> Node:
     fed = tuple(map(_operator_node, common.fed))
     label = (
         "queries over other queries, each of which is evaluated once "
-        "(in a stream, and on Spark, for each query: a bucket has a state for each)"
+        "(in a stream, and on Spark: once for those that were added together and have one key, or one slot, "
+        "and again for a query that is itself one of the deployment)"
     )
     return Node(label, (Node("inner queries", tuple(inner)), *fed))
 

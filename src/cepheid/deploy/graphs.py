@@ -4,13 +4,13 @@ it, and for the query of the deployment that it is itself (NEXT §4.4)."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from cepheid.deploy.deployment import Common, Deployment, Operator
 from cepheid.engine.prepare import RunOptions
-from cepheid.graph import QueryNode, graph_of
+from cepheid.graph import QueryNode, connected, graph_of
 
 _MOST_COMPARED = 16
 """The queries that an inner query is compared with, to say what it differs in."""
@@ -36,7 +36,8 @@ def with_common_inputs(deployment: Deployment, options: RunOptions) -> Deploymen
         if name in nodes:
             shown[name] = operator
     found = []
-    for of in _connected({operator.name: operator for operator in composed}):
+    for numbers in connected([operator.feeding for operator in composed]):
+        of = [composed[number] for number in numbers]
         here = dict.fromkeys(name for operator in of for name in operator.feeding if name in shown)
         fed = tuple(operator for operator in of if _as_node(operator) not in nodes)
         found.append(Common(fed, {name: shown[name] for name in here}))
@@ -60,18 +61,6 @@ def why_not_shown(operator: Operator) -> str | None:
     if prepared.detection is not None or prepared.match_ids is not None:
         return "its output has columns that are computed of its matches"
     return None
-
-
-def _connected(operators: Mapping[str, Operator]) -> list[list[Operator]]:
-    """The operators in groups, such that no two groups have a node in common."""
-    of_node: dict[str, int] = {}
-    groups: dict[int, list[Operator]] = {}
-    for number, operator in enumerate(operators.values()):
-        joined = {of_node[name] for name in operator.feeding if name in of_node}
-        members = [one for other in sorted(joined) for one in groups.pop(other)]
-        groups[number] = [*members, operator]
-        of_node |= dict.fromkeys([name for member in groups[number] for name in member.feeding], number)
-    return [*groups.values()]
 
 
 # --- what is not shared -----------------------------------------------------------------------------------------------

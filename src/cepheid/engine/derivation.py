@@ -151,10 +151,15 @@ class Deriving:
         """The events about the single events that were found. `held` has those that later windows reach."""
         if not found and not self.held:
             return []
-        rows = joined_batches([*self.held, *found])
+        rows = self._with_held(found)
         result = thresholds.step(counting, self.outer, ARRIVAL, rows, before, self.frontier)
         self.held = [] if result.held is None else [result.held]
         return [] if result.derived is None else [result.derived]
+
+    def _with_held(self, found: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """The matches that waited have more columns if a query that read them is gone."""
+        names = [name for one in found[:1] for name in one.schema.names]
+        return joined_batches([*(one.select(names) if names else one for one in self.held), *found])
 
     @property
     def _is_ordered(self) -> bool:
@@ -205,7 +210,7 @@ class Deriving:
     def _limited(self, found: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         if not self._is_ordered or not (found or self.held):
             return found
-        waiting = joined_batches([*self.held, *found])
+        waiting = self._with_held(found)
         is_ready = numbers_of(waiting, TIME) < self.frontier
         ends, starts, orders = numbers_of(waiting, TIME), numbers_of(waiting, START), waiting.column(_ORDER)
         order = order_permutation(ends, starts, orders)

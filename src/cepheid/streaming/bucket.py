@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -21,27 +21,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid.codegen.columns import MASK, attribute
-from cepheid.deploy.families import VERSION
 from cepheid.deploy.family_run import MOST, FamilyRun
 from cepheid.engine import oracle
 from cepheid.engine.adaptation import caught_up
-from cepheid.engine.derivation import Evaluating, GraphRun
 from cepheid.engine.positions import MatchPositions, intervals, position_columns
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.stepping import Stepper
 from cepheid.engine.summary import Summary, merged_row, part_of
 from cepheid.errors import Explosion, TooMuchMemory
+from cepheid.graph import connected
 from cepheid.io.event_columns import readable
 from cepheid.io.rows import START, TIME, Rows
 from cepheid.optimize.adapt import Switch, horizon, same_work
 from cepheid.pattern import negatives
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import END_OF_TIME, Array, Positions
-from cepheid.streaming import graph_state
 from cepheid.streaming.adaptation import Adapted, rearranged
 from cepheid.streaming.bucket_context import BucketContext
 from cepheid.streaming.compact import read_arrays, write_arrays
 from cepheid.streaming.families import StreamGroup
+from cepheid.streaming.graphs import FedQueries
 from cepheid.streaming.order import by_time, settled
 from cepheid.streaming.outputs import StreamOutput, first_positions
 from cepheid.streaming.pack import joined
@@ -99,6 +98,8 @@ class Bucket:
     """The queries that exceeded a limit."""
     families: bytes = b""
     """The state of the families of its key."""
+    inner: dict[str, bytes] = field(default_factory=dict)
+    """The states of the queries that feed others, by their names."""
     summaries: dict[int, Summary] = field(default_factory=dict)
     """For each query that returns a summary which its kernel does not compute, that of the matches so far."""
     own: frozenset[str] | None = None
@@ -142,17 +143,15 @@ class Bucket:
         counts: Counter[str] = Counter()
         if watermark > self.watermark or released.num_rows:
             oldest = [self.rows.end]
-            for number, query in self.queries:
-                if number in self.stopped:
-                    continue
+            for queries in self._together():
                 before = time.thread_time_ns()
-                outputs, needed_from = self._evaluated(number, query, released, watermark)
+                outputs, needed_from = self._evaluated(queries, released, watermark)
                 for one, output in outputs:
                     counts.update(dict.fromkeys(one.names, output.num_rows))
                     matches.extend((one.table, rows) for rows in one.rows(output))
                 oldest.append(needed_from)
-                if query.key == ONE_BUCKET:
-                    costs[query.id] = time.thread_time_ns() - before
+                cost = (time.thread_time_ns() - before) // len(queries)
+                costs.update((query.id, cost) for query in queries.values() if query.key == ONE_BUCKET)
             if self.group is not None:
                 oldest.append(self._by_families(self.group, released, watermark, matches, counts))
             else:
@@ -223,36 +222,59 @@ class Bucket:
         is_settled = ties_matter or (self.group is not None and self.group.ties_matter)
         return settled(released, self.plan) if is_settled else released
 
+    def _together(self) -> list[dict[int, StreamQuery]]:
+        """The queries that run, by their numbers: those that use equal ones together."""
+        running = [(number, query) for number, query in self.queries if number not in self.stopped]
+        groups = connected([[*query.inner.values()] for _, query in running])
+        return [dict(running[at] for at in group) for group in groups]
+
     def _evaluated(
-        self, number: int, query: StreamQuery, released: pa.RecordBatch, watermark: int
+        self, queries: Mapping[int, StreamQuery], released: pa.RecordBatch, watermark: int
     ) -> tuple[list[Shown], int]:
-        """The output of a query, and the position of the first row that it still needs. One of several that exceeds a
+        """The output of queries, and the position of the first row that they still need. One of several that exceeds a
         limit is stopped, and the others go on."""
+        if any(query.inner for query in queries.values()):
+            return self._by_graph(queries, released, watermark), self.rows.end
+        ((number, query),) = queries.items()
         try:
             return self._evaluate(number, query, released, watermark)
         except Explosion as problem:
-            if not self.plan.is_several:
-                raise
-            self._stop(number, problem)
+            self._stop_some([number], problem)
             return [], self.rows.end
+
+    def _stop_some(self, numbers: Iterable[int], problem: Explosion) -> None:
+        if not self.plan.is_several:
+            raise problem
+        for number in numbers:
+            self._stop(number, problem)
 
     def _stop(self, number: int, problem: Explosion) -> None:
         self.stopped.add(number)
         self.newly_dropped.append((self.plan.queries[number].all_names, f"{STOPPED}: {problem.what}"))
         for held in (self.memory, self.adapted, self.summaries, self.output_counts, self.dropped):
             held.pop(number, None)
+        self.inner = {name: self.inner[name] for name in self.used_inner()}
+
+    def used_inner(self) -> list[str]:
+        """The queries whose states others need."""
+        used = {name for number in self.memory for name in self.plan.queries[number].inner.values()}
+        return [name for name in self.inner if name in used]
 
     def _require_memory(self, running: FamilyRun | None) -> None:
         """Stops the queries with the most state, while that of all together exceeds the limit."""
         limit = self.plan.limits.total_memory
         while limit is not None:
             of_families = 0 if running is None else running.state_bytes
-            sizes = {number: sum(map(len, parts)) for number, parts in self.memory.items()}
+            users: dict[str | int, list[int]] = {number: [number] for number in self.memory}
+            for number in self.memory:
+                for name in self.plan.queries[number].inner.values():
+                    users.setdefault(name, []).append(number)
+            sizes = {of: len(self.inner[of]) if isinstance(of, str) else sum(map(len, self.memory[of])) for of in users}
             if of_families + sum(sizes.values()) <= limit:
                 return
-            largest = max(sizes, key=lambda number: sizes[number], default=None)
+            largest = max(sizes, key=lambda of: sizes[of], default=None)
             if largest is not None and sizes[largest] >= of_families:
-                self._stop(largest, TooMuchMemory(limit, None, MOST))
+                self._stop_some(users[largest], TooMuchMemory(limit, None, MOST))
             elif running is None or not running.stop_largest(limit):
                 return
 
@@ -264,8 +286,6 @@ class Bucket:
         """The output of a query, and the position of the first row that it still needs."""
         if query.by_oracle:
             return self._by_oracle(number, query, watermark)
-        if query.prepared.graph is not None:
-            return self._by_graph(number, query, released, watermark), self.rows.end
         switched = self._adapt(number, query, released.num_rows)
         while True:
             try:
@@ -273,7 +293,9 @@ class Bucket:
             except Explosion as problem:  # the state in `memory` is still that before the batch
                 if problem.row is None:
                     raise
-                self._drop(number, query, self.rows.table.slice(problem.row - self.rows.first, 1), problem)
+                row = self.rows.table.slice(problem.row - self.rows.first, 1)
+                if not self._drop(number, query, row, problem):
+                    raise
 
     def _by_kernel(
         self, number: int, query: StreamQuery, released: pa.RecordBatch, watermark: int, switched: bool
@@ -338,52 +360,43 @@ class Bucket:
             row = merged_row(prepared, [part_of(prepared, stepper, summary)])
             yield query, oracle.made_batch(query.prepared, [row])
 
-    def _by_graph(self, number: int, query: StreamQuery, released: pa.RecordBatch, watermark: int) -> list[Shown]:
-        """The output of a query that others feed. The graph retains the rows that it needs."""
-        while True:
-            kernel, expected = self.context.kernel_of(query.prepared), released.num_rows
-            running = GraphRun.start(self.context.wiring(number), expected, self.context.kernel_of)
-            output = Evaluating.start(query.prepared, running.merge, kernel, expected)
-            if number in self.memory:
-                graph_state.restore(running, output, self.memory[number][0])
+    def _by_graph(self, queries: Mapping[int, StreamQuery], released: pa.RecordBatch, watermark: int) -> list[Shown]:
+        """The output of queries that others feed. The graph retains the rows that it needs. If one exceeds a limit, the
+        others are evaluated again."""
+        while queries:
+            running = FedQueries.start(self.context, queries, released.num_rows, self.memory, self.inner)
+            events, number = released, next(iter(queries))
+            if number in self.dropped:  # where keys are dropped, each query is alone
+                leave_out = partial(self._without_dropped, number, queries[number])
+                events = leave_out(events)
+                running.leave_out(leave_out)
             try:
-                return self._graph_output(number, query, running, output, released, watermark)
+                answers = running.step(events, watermark)
             except Explosion as problem:
-                row = graph_state.exceeding(running, output, problem)
-                if row is None:
-                    raise
-                self._drop(number, query, row, problem)
+                row, users = running.exceeding(problem)
+                if row is None or not self._drop(number, queries[number], row, problem):
+                    self._stop_some(users, problem)
+                    queries = {n: query for n, query in queries.items() if n not in self.stopped}
+                continue
+            return self._shown_of_graph(running, answers, watermark)
+        return []
 
-    def _graph_output(
-        self,
-        number: int,
-        query: StreamQuery,
-        running: GraphRun,
-        output: Evaluating,
-        released: pa.RecordBatch,
-        watermark: int,
+    def _shown_of_graph(
+        self, running: FedQueries, answers: Mapping[int, Sequence[Positions]], watermark: int
     ) -> list[Shown]:
-        if query.since and VERSION in released.schema.names:
-            released = released.filter(pc.greater_equal(released.column(VERSION), query.since))
-        if number in self.dropped:
-            released = self._without_dropped(number, query, released)
-            for one in (*(node.run for node in running.nodes), output):
-                one.merge.filter(partial(self._without_dropped, number, query))
-        if released.num_rows:
-            names = self.context.wiring(number).input_columns
-            running.add(self.plan.reader.typed_batch(released, names))
-        answers = output.step(running.derive(watermark))
-        summary = self._summary(number, query)
-        outputs = list(self._written(number, query, answers, output.rows, query.prepared.input.schema, summary))
-        outputs.extend(self._summarised(number, query, output.stepper, summary, watermark))
-        if self._graph_is_over(query, watermark):
+        found: list[Shown] = []
+        for number, query in running.queries.items():
+            one, summary = running.outputs[number], self._summary(number, query)
+            schema = query.prepared.input.schema
+            found.extend(self._written(number, query, answers[number], one.rows, schema, summary))
+            found.extend(self._summarised(number, query, one.stepper, summary, watermark))
             self.memory.pop(number, None)
-        else:
-            output.forget()
-            for one in (*(node.run for node in running.nodes), output):
-                one.forget_strings(self.last)
-            self.memory[number] = graph_state.save(running, output), b""
-        return outputs
+        if not all(self._graph_is_over(query, watermark) for query in running.queries.values()):
+            memory, inner = running.saved(self.last)
+            self.memory |= memory
+            self.inner |= inner
+        self.inner = {name: self.inner[name] for name in self.used_inner()}
+        return found
 
     def _graph_is_over(self, query: StreamQuery, watermark: int) -> bool:
         """Whether no event so far can affect a later match. Each query may wait for its window after the queries that
@@ -427,15 +440,16 @@ class Bucket:
         shows_key = all(attribute(rows, name) is not None for name in query.key)
         return rows.filter(pc.invert(self._is_dropped(number, query, rows))) if shows_key else rows
 
-    def _drop(self, number: int, query: StreamQuery, row: pa.RecordBatch, problem: Explosion) -> None:
-        """Ignores the events of a key from now on: that of a row. What the kernel has of it ends with the window. If
-        the state alone exceeds the limit, dropping does not help."""
+    def _drop(self, number: int, query: StreamQuery, row: pa.RecordBatch, problem: Explosion) -> bool:
+        """Ignores the events of a key from now on: that of a row. What the kernel has of it ends with the window.
+        Returns whether that helps: not if there is no key, or the state alone exceeds the limit."""
         key = next(iter(_keys(row, query.key) if self.plan.drops_keys else ()), None)
         if key is None or key in self.dropped.get(number, ()):
-            raise problem
+            return False
         self.dropped.setdefault(number, set()).add(key)
         text = f"the events with {', '.join(query.key)} = {key} are ignored from now on: {problem.what}"
         self.newly_dropped.append((query.all_names, text))
+        return True
 
     # --- plans that change --------------------------------------------------------------------------------------------
 

@@ -33,13 +33,14 @@ class BucketContext:
         self.kernels: defaultdict[int, Kernels] = defaultdict(Kernels)
         self.graph_kernels: dict[int, Kernel] = {}
         """By the identity of their plans, which live as long as this."""
-        self.wirings: dict[int, Wiring] = {}
+        self.wirings: dict[tuple[int, ...], Wiring] = {}
 
-    def wiring(self, number: int) -> Wiring:
-        """The columns of a query that others feed."""
-        if number not in self.wirings:
-            self.wirings[number] = self.plan.queries[number].wiring(self.plan.reader.schema)
-        return self.wirings[number]
+    def wiring(self, numbers: tuple[int, ...]) -> Wiring:
+        """The graph that feeds some queries."""
+        if numbers not in self.wirings:
+            fed = [self.plan.queries[number].read_of_graph for number in numbers]
+            self.wirings[numbers] = Wiring.of_several(fed, self.plan.reader.schema)
+        return self.wirings[numbers]
 
     def kernel_of(self, prepared: Prepared) -> Kernel:
         """The kernel of a query in a graph."""

@@ -42,6 +42,7 @@ def save(bucket: Bucket, apart: Sequence[bytes] = ()) -> bytes:
         "columns": bucket.context.retained_schema(bucket.number).names,
         "outputs": {names[number]: count for number, count in bucket.output_counts.items()},
         "queries": [names[number] for number in numbers],
+        "inner": [*bucket.inner],
         "plans": {names[number]: adapted.to_data() for number, adapted in bucket.adapted.items()},
         "dropped": {names[number]: sorted(keys) for number, keys in bucket.dropped.items()},
         "summaries": {names[number]: summary.to_data() for number, summary in bucket.summaries.items()},
@@ -51,7 +52,8 @@ def save(bucket: Bucket, apart: Sequence[bytes] = ()) -> bytes:
         "oldest": min(oldest, default=None),
     }
     memory = [part for number in numbers for part in bucket.memory[number]]
-    return stream_state.write(header, [write_rows(waiting), write_rows(rows), bucket.families, *memory, *apart])
+    parts = [write_rows(waiting), write_rows(rows), bucket.families, *memory, *bucket.inner.values(), *apart]
+    return stream_state.write(header, parts)
 
 
 def read(context: BucketContext, data: bytes) -> SavedState:
@@ -96,6 +98,8 @@ def loaded(
     of = {name: {known[key]: data for key, data in header[name].items() if key in known} for name in _BY_QUERY}
     wanted = context.retained_schema(number)
     retained = RetainedRows(with_schema(read_rows(rows, schema), wanted), header["first"], plan.reader.columns)
+    used = {name for key in header["queries"] if key in known for name in plan.queries[known[key]].inner.values()}
+    inner = zip(header["inner"], memory[2 * len(header["queries"]) :], strict=False)  # those of queries apart follow
     return Bucket(
         context,
         number,
@@ -111,5 +115,6 @@ def loaded(
         families=families if own is None and plan.group_of(number) is not None else b"",
         own=own,
         apart=apart,
+        inner={name: part for name, part in inner if name in used},
         summaries={n: Summary.of_data(plan.queries[n].prepared.query, d) for n, d in of["summaries"].items()},
     )

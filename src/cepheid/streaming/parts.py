@@ -122,6 +122,7 @@ def _only(bucket: Bucket, ids: Collection[str]) -> Bucket:
         stopped=bucket.stopped & numbers,
         families=b"",
     )
+    made.inner = {name: bucket.inner[name] for name in made.used_inner()}
     made.forget_others()
     return made
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from cepheid.engine.prepare import Prepared, is_alone
 from cepheid.engine.shapes import EVENTS
 from cepheid.engine.spread import remembers, spread
 from cepheid.engine.summary import Summary
+from cepheid.errors import listing
 from cepheid.expr import Aggregate
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import ROW, START, TIME
@@ -44,6 +45,8 @@ from cepheid.streaming.state import STATE_FORMAT
 from cepheid.streaming.time import EventTime
 
 ONE_BUCKET: tuple[str, ...] = ()
+_PLACE = "keys", "slots", "versions that they were added with (or keys that are dropped)"
+"""What queries differ in that do not share equal queries that feed them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,8 @@ class StreamQuery(StreamOutput):
     """The version of the deployment that it was added with."""
     slot: int = 0
     """The bucket of a query without a key among those of the stream."""
+    scope: str = ""
+    """Queries with the same scope share equal queries that feed them."""
     others: tuple[StreamOutput, ...] = ()
     """How equal queries show its matches that differ in RETURN."""
 
@@ -119,15 +124,20 @@ class StreamQuery(StreamOutput):
         """What the state retains for ever, in the words of EQL."""
         return tuple(held for one in self.evaluated for held in one.plan.grows)
 
-    def wiring(self, schema: pa.Schema) -> Wiring:
-        """The columns that the queries of a graph read, of an input with this schema."""
+    @property
+    def inner(self) -> dict[str, str]:
+        """The queries that feed it by their names, and how their states are named."""
+        graph = self.prepared.graph
+        return {} if graph is None else {node.name: f"{node.name}{self.scope}" for node in graph.nodes}
+
+    @property
+    def read_of_graph(self) -> tuple[Prepared, Sequence[str]]:
+        """The query, and the columns that it reads of the events of the input and of those that feed it."""
         if self.sums_up:
             shown = Summary.of(self.prepared.query).attributes
         else:
             shown = [ROW, *derived_columns(self.prepared)] if self.gatherer is None else self.shown
-        merged = self.prepared.input.schema
-        names = columns_read([*self.prepared.plan.attributes, *shown], merged)
-        return Wiring.of(self.prepared, names, schema)
+        return self.prepared, columns_read([*self.prepared.plan.attributes, *shown], self.prepared.input.schema)
 
     @property
     def ties_matter(self) -> bool:
@@ -148,7 +158,7 @@ class StreamQuery(StreamOutput):
 
     def read_by_kernel(self, schema: pa.Schema) -> list[str]:
         if self.prepared.graph is not None:
-            return list(self.wiring(schema).input_columns)
+            return list(Wiring.of_several([self.read_of_graph], schema).input_columns)
         plan = self.prepared.plan
         return columns_read([*plan.read, *(plan.key if plan.counts_events else ())], schema)
 
@@ -383,7 +393,25 @@ class StreamPlan:
             if query.grows:
                 held = "; ".join(query.grows)
                 lines.append(f"{query.name}: the state holds {held}: bound it by (first, last) OCCURS WITHIN time")
-        return lines
+        return [*lines, *self._notes_on_inner()]
+
+    def _notes_on_inner(self) -> Iterator[str]:
+        """Which queries that feed several are evaluated once in a bucket, and which are not."""
+        labels: dict[str, str] = {}
+        users: dict[str, dict[tuple[object, ...], list[str]]] = {}
+        for query in self.queries:
+            for node in () if query.prepared.graph is None else query.prepared.graph.nodes:
+                labels[node.name] = node.label
+                place = query.key, query.slot, query.scope
+                users.setdefault(node.name, {}).setdefault(place, []).extend(query.all_names)
+        for name, by_place in users.items():
+            for names in by_place.values():
+                if len(names) > 1:
+                    yield f"{labels[name]}: evaluated once for {listing(names)}"
+            differ = [word for word, *of in zip(_PLACE, *by_place, strict=True) if len({*of}) > 1]
+            if differ:
+                apart = "; ".join(listing(names) for names in by_place.values())
+                yield f"{labels[name]}: evaluated apart for {apart}: other {' and '.join(differ)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from cepheid.streaming.families import StreamGroup
 from cepheid.streaming.outputs import OutputTable, StreamOutput, tables_of
 from cepheid.streaming.plan import FIRST, ONE_BUCKET, Entry, Lineage, StreamPlan, StreamQuery
 from cepheid.streaming.reader import FileReader, Reader
-from cepheid.streaming.slots import GREEDY, placed
+from cepheid.streaming.slots import GREEDY, Cost, placed
 from cepheid.streaming.time import EventTime
 
 _COST_OF_RULE = 1.0
@@ -227,7 +227,7 @@ class _Planning:
         for group in groups:
             loads[group.slot] += _COST_OF_RULE * len(group.names) if not group.key else 0.0
         keyless = [query for query in found if query.key == ONE_BUCKET]
-        costs = {query.id: _cost(query) for query in keyless}
+        costs = {query.id: _costs(query) for query in keyless}
         known = {query.id: slot for query in keyless if (slot := queries[query.name].slot) is not None}
         slots = placed(costs, known, loads, self.options.placement)
         for query in keyless:
@@ -268,7 +268,10 @@ class _Planning:
         shown_as = content_hash(shown_by, prepared.query.limit, list(prepared.query.roles), size=4)
         id = f"{operator.name}-{shown_as.hex()}"
         shape = self.options.output.shape
-        return replace(query, shape=shape, id=id, since=since, is_named=True, others=tuple(map(self._output, others)))
+        # Queries that are added together see the same events; where keys are dropped, each ignores other events.
+        scope = f"-{id if self.options.drops_keys else since or ''}"
+        named = replace(query, shape=shape, id=id, since=since, scope=scope, is_named=True)
+        return replace(named, others=tuple(map(self._output, others)))
 
     def _output(self, output: Output) -> StreamOutput:
         prepared = self._with_output(output.prepared).without_kernels().with_fixed_plans()
@@ -300,10 +303,9 @@ class _Planning:
         )
 
 
-def _cost(query: StreamQuery) -> float:
-    """The nanoseconds for an event."""
-    known = [one.plan.expected for one in query.evaluated]
-    return sum(EVENT if math.isnan(cost) else cost for cost in known)
+def _costs(query: StreamQuery) -> Cost:
+    own, *inner = (EVENT if math.isnan(one.plan.expected) else one.plan.expected for one in query.evaluated)
+    return Cost(own, dict(zip(query.inner.values(), inner, strict=True)))
 
 
 def _deciding(shape: Shape, rule: Rule) -> list[EventTest]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from cepheid.deploy.operator_graph import OperatorTree, PlacedOperator
-from cepheid.deploy.placement import Placer, cheapest_node, next_node, placement, require_strategy
+from cepheid.deploy.placement import placement, require_strategy
+from cepheid.graph import connected
 from cepheid.streaming.plan import ONE_BUCKET, StreamPlan
 
 GREEDY, ROUND_ROBIN, ANNEALING = "greedy", "round-robin", "annealing"
@@ -24,26 +26,46 @@ _GAIN = 1.3
 """Queries move if the busiest slot takes so many times as long as it would after the move,"""
 _SECONDS = 0.25
 """and so many seconds longer for a batch: the stream restarts between two batches."""
+NO_INNER: Mapping[str, float] = {}
+
+
+class Cost(NamedTuple):
+    """The nanoseconds for an event: of a query alone, and of those that feed it, by their names."""
+
+    own: float
+    inner: Mapping[str, float] = NO_INNER
+
+    @property
+    def whole(self) -> float:
+        return self.own + sum(self.inner.values())
 
 
 def placed(
-    costs: Mapping[str, float], known: Mapping[str, int], loads: Sequence[float], strategy: str = GREEDY
+    costs: Mapping[str, Cost], known: Mapping[str, int], loads: Sequence[float], strategy: str = GREEDY
 ) -> dict[str, int]:
     """The slot of each query: those that have one stay, and the others follow, the most expensive first. `loads` are
-    those of the slots without these queries."""
+    those of the slots without these queries. A query that feeds several is evaluated once on a slot, so that these are
+    placed together until they take as long as it does."""
     require_strategy(strategy)
-    new = sorted((name for name in costs if name not in known), key=lambda name: -costs[name])
     if strategy == ANNEALING and not known and not any(loads):
-        return _annealed(costs, len(loads))
-    choose = next_node if strategy == ROUND_ROBIN else cheapest_node
-    placer = Placer(len(loads), choose, reuses=False)
-    placer.loads = [*loads]
-    slots = {name: slot for name, slot in known.items() if name in costs}
-    for name, slot in slots.items():
-        placer.loads[slot] += costs[name]
-    for name in new:
-        placer.add(_tree(name, costs[name]))
-        slots[name] = placer.placed[-1].node
+        return _annealed({name: cost.whole for name, cost in costs.items()}, len(loads))
+    taken, there, slots = [*loads], [set[str]() for _ in loads], dict[str, int]()
+
+    def again(name: str, slot: int) -> float:
+        """The cost of the queries that feed it and are not evaluated on the slot."""
+        return sum(cost for inner, cost in costs[name].inner.items() if inner not in there[slot])
+
+    old = [name for name in known if name in costs]
+    new = sorted((name for name in costs if name not in known), key=lambda name: -costs[name].whole)
+    for number, name in enumerate([*old, *new], -len(old)):
+        slot = number % len(loads)
+        if number < 0:
+            slot = known[name]
+        elif strategy != ROUND_ROBIN:
+            slot = min(range(len(loads)), key=lambda slot: taken[slot] + 2 * again(name, slot))
+        taken[slot] += costs[name].own + again(name, slot)
+        there[slot].update(costs[name].inner)
+        slots[name] = slot
     return slots
 
 
@@ -83,12 +105,16 @@ class Loads:
 
 
 def moves(plan: StreamPlan, loads: Loads, strategy: str = GREEDY) -> dict[str, int]:
-    """The queries that move, with their slots; none as long as that gains little."""
+    """The queries that move, with their slots; none as long as that gains little. Those that use equal ones move
+    together."""
     if loads.batches < _BATCHES or ONE_BUCKET not in plan.keys or strategy == ROUND_ROBIN:
         return {}
     first = plan.keys.index(ONE_BUCKET) * plan.buckets
-    now = {query.id: query.slot for query in plan.queries if query.key == ONE_BUCKET and query.id in loads.costs}
-    costs = {name: loads.costs[name] for name in now}
+    measured = [query for query in plan.queries if query.key == ONE_BUCKET and query.id in loads.costs]
+    groups = connected([[f"{name} {query.slot}" for name in query.inner.values()] for query in measured])
+    of = {measured[group[0]].id: [measured[number] for number in group] for group in groups}
+    now = {name: queries[0].slot for name, queries in of.items()}
+    costs = {name: sum(loads.costs[query.id] for query in queries) for name, queries in of.items()}
     rest = np.array([loads.spent.get(first + slot, 0.0) for slot in range(plan.buckets)])
     for name, slot in now.items():
         rest[slot] -= costs[name]
@@ -97,8 +123,7 @@ def moves(plan: StreamPlan, loads: Loads, strategy: str = GREEDY) -> dict[str, i
     before, after = (_busiest(costs, slots, rest) for slots in (now, wanted))
     if before < _GAIN * after or before - after < _SECONDS * 1e9:
         return {}
-    first_name = {query.id: query.name for query in plan.queries}
-    return {first_name[name]: slot for name, slot in wanted.items() if slot != now[name]}
+    return {query.name: slot for name, slot in wanted.items() if slot != now[name] for query in of[name]}
 
 
 def _evened(costs: Mapping[str, float], slots: Mapping[str, int], rest: np.ndarray) -> dict[str, int]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cepheid.errors import InputProblem
 
-STATE_FORMAT = 12
+STATE_FORMAT = 13
 """Increased whenever the bytes of a state or the meaning of a kernel's arrays change."""
 _MAGIC = b"CEPH"
 _LENGTH = struct.Struct("<I")
