@@ -22,7 +22,9 @@ from cepheid.pattern import Pattern, positives
 from cepheid.types import BOOLEAN, Type
 
 _WORTHWHILE = 0.95
-"""A regrouping replaces the form as issued only if its cost is below this share: estimates err."""
+"""A regrouping replaces the form as issued only if its cost is below this share: estimates err,"""
+_NOTICEABLE = 0.02
+"""and if it saves this share of the whole: of 58 random queries, one that saves less was 8 % slower."""
 _SIMILAR = 0.2
 """Costs that differ by less than this share of the whole are about the same."""
 _WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
@@ -374,7 +376,8 @@ class Chain:
         """Of the groupings that cost about as little as the cheapest one, that with the fewest composite events: they
         are memory, and messages where operators are placed apart. The form as issued, unless it costs more."""
         found = [self.cheapest(model, weight * issued.cost / (issued.made or 1.0)) for weight in _WEIGHTS]
-        found = [candidate for candidate in found if candidate[1].cost < _WORTHWHILE * issued.cost]
+        most = min(_WORTHWHILE * issued.cost, issued.cost - _NOTICEABLE * (model.reading + issued.cost))
+        found = [candidate for candidate in found if candidate[1].cost < most]
         least = min((estimate.cost for _, estimate in found), default=0.0)
         similar = [c for c in found if c[1].cost - least <= _SIMILAR * (model.reading + least)]
         return min(similar, key=lambda candidate: candidate[1].made, default=(self.as_issued, issued))
