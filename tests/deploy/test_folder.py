@@ -111,6 +111,10 @@ def test_matches_are_written_as_run_writes_them(tmp_path: Path, format: str) -> 
         ({"attribute.eql": RULE.format(5).replace("A.amount", "A.amont")}, {"attribute": ["amont", "at attribute"]}),
         ({"low.txt": "again"}, {"low": ["several files define the query `low`"]}),
         (
+            {"low.txt": "again", "user.sase": "EVENT SEQ(low g, t b) WITHIN 1 hours"},
+            {"low": ["several files"], "user": ["it uses the query `low`, which is refused"]},
+        ),
+        (
             {"x.sase": "EVENT SEQ(y a, t b) WITHIN 1 hours", "y.sase": "EVENT SEQ(x a, t b) WITHIN 1 hours"},
             {"x": ["circle"], "y": ["refused"]},
         ),
