@@ -565,7 +565,7 @@ def test_integers_are_types_in_json(tmp_path: Path, rows: int) -> None:
     (tmp_path / "e.jsonl").write_text("".join(lines) + '{"type": 2.5, "ts": 1}\n{"type": true, "ts": 1}\n')
     result = cepheid("run", "--query", "EVENT SEQ(`200` a, `101` b) RETURN count(*)", "--input", tmp_path / "e.jsonl")
     assert json.loads(result.stdout)["count(*)"] == rows * (rows - 1) // 2
-    assert f"{2 * rows + 2} rows read = {2 * rows} events + 2 rejects" in result.stderr, result.stderr
+    assert f"{2 * rows + 2:,} rows read = {2 * rows:,} events + 2 rejects" in result.stderr, result.stderr
     assert "neither a string nor an integer" in result.stderr
 
 
