@@ -50,16 +50,17 @@ def read_folder(folder: Path, dialect: str = AUTO) -> tuple[dict[str, Written], 
 
 
 def linked(
-    queries: Mapping[str, Written], known_types: Collection[str]
+    queries: Mapping[str, Written], known_types: Collection[str], unread: Collection[str] = ()
 ) -> tuple[dict[str, Written], dict[str, CepheidError]]:
     """The queries, each with those that it uses, and those that are refused: they cannot be parsed, use a type that is
-    neither one of the input nor a query, use each other in a circle, or use one that is refused."""
-    uses, refused = uses_of(queries, known_types)
+    neither one of the input nor a query, use each other in a circle, or use one that is refused. `unread` are queries
+    whose files are refused."""
+    uses, refused = uses_of(queries, known_types, unread)
     done: dict[str, Written] = {}
 
     def resolved(name: str, path: tuple[str, ...]) -> Written:
         if name in refused:
-            raise InputProblem(f"it uses the query `{shown(name)}`, which is refused")
+            raise _uses_refused(name)
         if name in path:
             circle = " -> ".join([*path[path.index(name) :], name])
             raise InputProblem(f"queries use each other in a circle: {circle}")
@@ -78,13 +79,13 @@ def linked(
     while late := [name for name in done if any(other in refused for other in uses[name])]:
         for name in late:
             other = next(other for other in uses[name] if other in refused)
-            refused[name] = InputProblem(f"it uses the query `{shown(other)}`, which is refused")
+            refused[name] = _uses_refused(other)
             del done[name]
     return {name: done[name] for name in queries if name in done and name not in refused}, refused
 
 
 def uses_of(
-    queries: Mapping[str, Written], known_types: Collection[str]
+    queries: Mapping[str, Written], known_types: Collection[str], unread: Collection[str] = ()
 ) -> tuple[dict[str, list[str]], dict[str, CepheidError]]:
     """The queries that each one uses as event types, and those that cannot be parsed or name an unknown type."""
     refused: dict[str, CepheidError] = {}
@@ -94,7 +95,7 @@ def uses_of(
         try:
             core = written.core
             if core not in by_core:
-                by_core[core] = _used(written, queries, known_types)
+                by_core[core] = _used(written, queries, known_types, unread)
             uses[name] = by_core[core]
         except CepheidError as error:
             error.within(str(written.source), name)
@@ -108,11 +109,19 @@ def _with_inputs(written: Written, names: list[str], inner: list[Query]) -> Writ
     return replace(written, parsed=query, uses_others=True)
 
 
-def _used(written: Written, queries: Mapping[str, Written], known_types: Collection[str]) -> list[str]:
+def _uses_refused(name: str) -> InputProblem:
+    return InputProblem(f"it uses the query `{shown(name)}`, which is refused")
+
+
+def _used(
+    written: Written, queries: Mapping[str, Written], known_types: Collection[str], unread: Collection[str]
+) -> list[str]:
     """The queries that a query uses as event types. Raises if it names a type that is neither."""
     query = written.query
     names = types_named(query)
     unknown = [name for name in names if name not in known_types and name not in queries]
+    if unknown and unknown[0] in unread:
+        raise _uses_refused(unknown[0])
     if unknown:
         known = [*known_types, *queries]
         classes = [node for part in queries_of(query) for node in walk(part.pattern) if isinstance(node, EventClass)]

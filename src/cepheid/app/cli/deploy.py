@@ -146,7 +146,7 @@ def deploy_command(
         source = open_inputs(inputs, settled(events.columns, representatives(queries)), options.time_unit)
         as_text = file_format in _TEXTS and output_shape == EVENTS
         source = source if as_text else without_rows(source)
-    queries, more = linked(queries, list(source.attributes or ()))
+    queries, more = linked(queries, list(source.attributes or ()), refused)
     deployment = deploy_together(queries, source, options)
     refused |= more | dict(deployment.refused)
     for name, error in sorted(refused.items()):
