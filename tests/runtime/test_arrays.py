@@ -16,6 +16,8 @@ from cepheid.runtime.arrays import (
     EMPTY,
     copy,
     count_bit,
+    count_bits,
+    first_with,
     float_key,
     grown,
     heap_pop,
@@ -23,6 +25,7 @@ from cepheid.runtime.arrays import (
     last_before,
     live_slots,
     mixed_key,
+    rank,
     rehashed,
     ring_capacity,
     slot_of,
@@ -166,3 +169,14 @@ def test_a_heap_agrees_with_the_standard_library_while_it_grows_and_shrinks() ->
             size -= 1
     left = [heap_pop(times, items, rest) for rest in range(size, 0, -1)]
     assert left == [item for _, item in sorted(expected)]
+
+
+def test_bits_of_masks_are_counted_and_found() -> None:
+    mask = np.array([0, 5, 2, 7], np.uint64)
+    assert (count_bits(mask, 0, 4, np.uint64(5)), count_bits(mask, 2, 4, np.uint64(2))) == (4, 2)
+    assert (first_with(mask, 0, 4, np.uint64(2)), first_with(mask, 0, 2, np.uint64(2))) == (2, -1)
+
+
+def test_codes_beyond_the_ranks_are_their_own() -> None:
+    ranks = np.array([2, 0, 1])
+    assert [rank(code, ranks) for code in (0, 1, 2, 7)] == [2, 0, 1, 7]
