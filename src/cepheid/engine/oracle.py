@@ -210,7 +210,7 @@ def _match(
     return Match(bound, *interval, None if output is None else {c.name: output_value(c.expr, env) for c in output})
 
 
-def _detection_order(match: Match) -> tuple[int, int, list[int], list[int]]:
+def _detection_order(match: Match) -> tuple[Any, ...]:
     bound = match.bindings.values()
     groups = [[] if b is None else list(map(_POSITION, b if isinstance(b, tuple) else (b,))) for b in bound]
     return match.end, match.start, *match_order(groups)
