@@ -28,7 +28,7 @@ from cepheid.streaming.plan import FIRST, StreamPlan
 from cepheid.streaming.planning import StreamOptions, StreamSource, plan_queries
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulated, Simulation
-from cepheid.streaming.slots import Cost, placed
+from cepheid.streaming.slots import Cost, Loads, moves, placed
 
 PAIR = "Pair: EVENT SEQ(A a, B b) WHERE [k] WITHIN 10 RETURN a.k AS k, b.v AS v"
 ENDS = {
@@ -224,7 +224,8 @@ def stream_of(
     source = StreamSource(
         RowReader(ROW_SCHEMA, Columns()), {kind: {f.name: f.type for f in ROW_SCHEMA} for kind in "ABC"}
     )
-    written = {name: Written(name, text, since=(since or {}).get(name, 0)) for name, text in texts.items()}
+    slot, since = options.get("slot"), since or {}
+    written = {name: Written(name, text, since=since.get(name, 0), slot=slot) for name, text in texts.items()}
     lineage = FIRST if before is None else before.next_lineage
     chosen = StreamOptions(0, options.get("run", DEFAULT_OPTIONS), ("n",), options.get("buckets", 2))
     plan, refused = plan_queries(written, source, chosen, is_several=True, lineage=lineage)
@@ -337,3 +338,13 @@ def test_queries_without_a_key_are_placed_with_those_that_use_equal_ones() -> No
     assert len({*few.values()}) == 1
     cheap = placed({f"q{n}": Cost(50.0, {"inner": 1.0}) for n in range(2)}, {}, [0.0, 0.0])
     assert {*cheap.values()} == {0, 1}
+
+
+def test_queries_that_use_equal_ones_move_together() -> None:
+    texts = {f"u{n}": f"{PAIR}\nQ: EVENT SEQ(Pair p, C c) WHERE c.v > {n} WITHIN 20" for n in range(3)}
+    plan = stream_of({**texts, "alone": "EVENT SEQ(A a, B b) WHERE a.v < b.v WITHIN 9"}, slot=0)
+    assert {(query.key, query.slot) for query in plan.queries} == {((), 0)}
+    loads = Loads(9, {query.id: 1e9 for query in plan.queries}, {0: 4e9})
+    moved = moves(plan, loads)
+    assert {*moved} in ({"alone"}, {*texts})
+    assert {*moved.values()} == {1}
