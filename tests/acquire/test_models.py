@@ -144,8 +144,8 @@ def test_the_model_of_bursts_has_their_rate_and_their_presence(rate: float) -> N
 
 @pytest.mark.parametrize("count", [120, 160])
 def test_few_events_that_come_on_and_off_are_no_poisson_stream(count: int) -> None:
-    """A fifth of the time has all events: on for 2,000 ticks, off for 8,000. A histogram of 64 bins is too much for so few
-    gaps, but they are clearly not those of independent events."""
+    """A fifth of the time has all events: on for 2,000 ticks, off for 8,000. So few gaps do not show 64 bins, but they
+    are clearly not those of independent events."""
     rng, length = np.random.default_rng(count), 1_000_000
     times: list[float] = []
     at = 0.0

@@ -95,11 +95,12 @@ LACKING = (
 def test_sources_do_not_apply_conditions_on_what_their_events_lack(
     event: str, nodes: Sequence[Sequence[dict[str, object]]], tmp_path: Path
 ) -> None:
-    """A condition on an attribute that a type lacks does not apply (ruling 4); an event of a source without an attribute
-    that others of its type have is null there."""
+    """A condition on an attribute that a type lacks does not apply (ruling 4). Where others of its type have it, it is
+    null in the events of a source without it."""
     query = f"complex Q on A as a, B as b {event}"
     entries = []
-    for number, own in enumerate((*nodes, [row for own in nodes for row in own])):
+    whole = [row for node in nodes for row in node]
+    for number, own in enumerate((*nodes, whole)):
         lines = sorted(own, key=lambda row: row["ts"])  # type: ignore[arg-type, return-value]
         (tmp_path / f"{number}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in lines))
         entries.append({"name": f"n{number}", "file": f"{number}.jsonl"})
