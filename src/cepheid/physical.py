@@ -390,7 +390,7 @@ class Lowered:
     def _nulls(self, left: Sequence[Expr], summary: Sequence[Expr]) -> tuple[set[Attr], Sequence[str]]:
         """The attributes that are required and those that are nullable, with these predicates left between events."""
         required, nodes = self._required(left), ex.walk(*left)
-        optional = {node.name for node in nodes if isinstance(node, Attr) and node not in required}
+        optional: set[str | None] = {node.name for node in nodes if isinstance(node, Attr) and node not in required}
         optional |= {node.name for node in (*nodes, *ex.walk(*summary)) if isinstance(node, ex.Aggregate)}
         names = [name for name in ex.attributes_in([*left, *summary]) if name in optional]
         return required, [name for name in names if _is_exact(self.types.get(name, UNKNOWN))]
