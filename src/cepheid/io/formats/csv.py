@@ -507,8 +507,8 @@ class CsvReader:
         self, part: Part, names: Sequence[str], dictionaries: Sequence[str], footers: Footers | None = None
     ) -> Iterator[OpenedPart]:
         empty = pa.schema([self.schema.field(name) for name in names]).empty_table()
-        read = [lines.rows for lines in self.read(part, names) if isinstance(lines, ParsedLines)]
-        table = pa.concat_tables([empty, *read]).combine_chunks()
+        parsed = [lines.rows for lines in self.read(part, names) if isinstance(lines, ParsedLines)]
+        table = pa.concat_tables([empty, *parsed]).combine_chunks()
 
         def read(names: Sequence[str], rows: int | None = None) -> pa.Table:
             return table.select(list(names)).slice(0, rows)
