@@ -490,7 +490,8 @@ def _bind_input(
                 return source.get(attr.name, UNKNOWN) if attr.var == item.alias else node_type(attr.name, source)
 
             columns = tuple(Column(c.name, typed(c.expr, read)) for c in item.columns)
-            return replace(item, columns=columns), {**BASE_SCHEMA, **{c.name: c.expr.type for c in columns}}
+            base = {**BASE_SCHEMA, "node_id": source.get("node_id", UNKNOWN)}
+            return replace(item, columns=columns), {**base, **{c.name: c.expr.type for c in columns}}
         case _:
             bound = bind(item, schema)
             return bound, output_attributes(bound, with_declared(bound, schema) if bound.inputs else schema)

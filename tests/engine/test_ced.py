@@ -17,6 +17,7 @@ from cepheid.io.inputs import Columns
 from cepheid.io.source import TableSource
 from cepheid.lang import parse
 from cepheid.optimize.distribution import Keyed, Sliced, Undivided
+from cepheid.physical import REFERENCE
 from cepheid.runtime.kernel import operator_counts
 
 SOURCES = "\n".join(f"source {name} schema int id, double v, string name" for name in "ABC")
@@ -160,3 +161,13 @@ def test_events_of_a_negated_operator_that_equal_the_same_event_are_joined_by_ke
     for batch in TableSource.of(table, Columns()).batches(["id"]):
         list(stepper.step(batch))
     assert sum(count.tried or 0 for count in operator_counts(prepared.kernel, stepper.state).values()) <= 1000
+
+
+@pytest.mark.parametrize("evaluator", [None, REFERENCE])
+def test_a_primitive_event_has_the_node_of_its_source_as_it_is(evaluator: str | None) -> None:
+    table = pa.table({"type": ["A", "A"], "ts": [1, 2], "v": [1, 2], "node_id": [7, 8]})
+    text = (
+        "source A schema int v\nprimitive P on A as a schema v as a.v\ncomplex Q on P as p, P as q event seq(p, q; 5)"
+    )
+    (row,) = cepheid.match(text, table, evaluator=evaluator).to_pylist()
+    assert (row["p"]["node_id"], row["q"]["node_id"]) == (7, 8)

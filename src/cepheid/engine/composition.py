@@ -193,9 +193,10 @@ def reading_of(
     attributes. `is_complete`: all event types of the input are known."""
     if not used:
         return Reading(query, shape, schema, (), None)
-    others = {} if is_complete else {OTHER: schema.attributes(schema.types)}
-    base = replace(schema, types={**schema.types, **others})
     labels = {label for label, _, _ in used}
+    is_known = is_complete and labels.isdisjoint(schema.types)
+    others = {} if is_known else {OTHER: schema.attributes(schema.types)}
+    base = replace(schema, types={**schema.types, **others})
     known = tuple(name for name in base.types if name not in labels)
     raw = {name: kind for name, kind in flat_fields(shape.schema)}
     fields, derived = dict(raw), []

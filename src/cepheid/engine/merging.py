@@ -173,9 +173,10 @@ def _as_types(types: pa.Array) -> pa.Array:
 
 
 def _with_other(types: pa.Array, reading: Reading) -> pa.Array:
-    """The event types, with one name for all that were not known before the run."""
+    """The event types, with one name for all that were not known before the run, or that a label hides."""
     names = ["" if name is None else name for name in types.dictionary.to_pylist()]
-    known = [name if name in reading.schema.types else OTHER for name in names]
+    seen = reading.schema.types.keys() - {derived.label for derived in reading.derived}
+    known = [name if name in seen else OTHER for name in names]
     return types if known == names else pa.DictionaryArray.from_arrays(types.indices, pa.array(known, pa.string()))
 
 

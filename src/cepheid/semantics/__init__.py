@@ -22,6 +22,9 @@ from cepheid.semantics.common import Bindings, Context, Found, accepts, events_o
 from cepheid.semantics.thresholds import Occurrence, occurrences
 from cepheid.values import compare
 
+_HIDDEN = "\0hidden"
+"""The type of events of the input whose type a label hides."""
+
 Attributes = Mapping[str, Sequence[str]]
 """The attributes of each derived event type."""
 
@@ -69,7 +72,8 @@ def _found(query: Query, events: Sequence[Event], clock: Clock, arrivals: Arriva
     stream = list(events)
     for item in query.inputs:
         if not isinstance(item, SourceStream):
-            stream = arrivals.in_order([*stream, *_distinct(item, _derived(item, stream, clock, arrivals, derived))])
+            made = list(_distinct(item, _derived(item, stream, clock, arrivals, derived)))
+            stream = arrivals.in_order([*_without_type(item.name, stream, arrivals), *made])
             derived = {**derived, item.name or "": _attributes_of(item, events, derived)}
     hidden = derived.keys() - {name for role in query.roles.values() for name in role.event_class.types}
     visible = [event for event in stream if event.type not in hidden]
@@ -79,6 +83,13 @@ def _found(query: Query, events: Sequence[Event], clock: Clock, arrivals: Arriva
     if query.consumes:
         found = list(_consuming(found))
     return found if query.summarizes else found[: query.limit]
+
+
+def _without_type(name: str | None, events: Iterable[Event], arrivals: Arrivals) -> Iterator[Event]:
+    """The events, without this type for those that have it: a label hides a type of the input."""
+    for event in events:
+        is_hidden = event.type == name
+        yield arrivals.put(replace(event, type=_HIDDEN), arrivals.of(event)) if is_hidden else event
 
 
 def _consuming(found: Iterable[Found]) -> Iterator[Found]:
