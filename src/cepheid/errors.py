@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 _EXCERPT_WIDTH = 100
 
@@ -101,6 +102,10 @@ class Explosion(CepheidError):
         """The error with the key of its event: `acc = 17`."""
         raise NotImplementedError
 
+    def of_query(self, label: str) -> Explosion:
+        """The error of a query that others use."""
+        return self
+
 
 _FEWER_MATCHES = (
     "narrow the predicates or the window; or count the matches (`RETURN count(*)`), take the first (`LIMIT 1000`), or "
@@ -111,11 +116,13 @@ _FEWER_MATCHES = (
 
 class TooManyMatches(Explosion):
     """An event completes more matches than the option `max_matches` allows. `row` is its position in the stream. An
-    `operator` makes chains, whose events count, not only their number."""
+    `operator` makes chains, whose events count, not only their number. `query` is the label of one that others use."""
 
-    def __init__(self, most: int, row: int, operator: str | None = None, key: str | None = None) -> None:
-        of_key = f" with {key}" if key else ""
-        many = f"{most:,} matches" if operator is None else f"{most:,} events in the matches of `{operator}`"
+    def __init__(
+        self, most: int, row: int, operator: str | None = None, key: str | None = None, query: str | None = None
+    ) -> None:
+        of_key, of_query = f" with {key}" if key else "", f" of `{shown(query)}`" if query else ""
+        many = f"{most:,} matches{of_query}" if operator is None else f"{most:,} events in the matches of `{operator}`"
         limit = "matches for each event" if operator is None else "events in the matches that one event completes"
         super().__init__(
             f"the event at position {row}{of_key} completes more than {many}",
@@ -129,20 +136,26 @@ class TooManyMatches(Explosion):
         self.row: int = row
         self.operator = operator
         self.key = key
+        self.query = query
 
     def with_key(self, key: str) -> TooManyMatches:
         """The error with the key of its event."""
         return TooManyMatches(self.most, self.row, self.operator, key or None)
 
-    def __reduce__(self) -> tuple[type[TooManyMatches], tuple[int, int, str | None, str | None]]:
+    def of_query(self, label: str) -> TooManyMatches:
+        return TooManyMatches(self.most, self.row, self.operator, self.key, label)
+
+    def __reduce__(self) -> tuple[Any, ...]:
         """Workers of Spark send it to the driver."""
-        return type(self), (self.most, self.row, self.operator, self.key)
+        return type(self), (self.most, self.row, self.operator, self.key, self.query)
 
 
 class TooManyInstances(TooManyMatches):
     """More instances of an operator wait for a successor than the limit allows."""
 
-    def __init__(self, most: int, row: int, operator: str | None = None, key: str | None = None) -> None:
+    def __init__(
+        self, most: int, row: int, operator: str | None = None, key: str | None = None, query: str | None = None
+    ) -> None:
         of_key = f", which has {key}" if key else ""
         CepheidError.__init__(
             self,
@@ -150,10 +163,13 @@ class TooManyInstances(TooManyMatches):
             expected="instances that find a successor, or that come too late",
             hint="bound them by (first, last) OCCURS WITHIN, or end chains by a condition outside of FILTER",
         )
-        self.most, self.row, self.operator, self.key = most, row, operator, key
+        self.most, self.row, self.operator, self.key, self.query = most, row, operator, key, query
 
     def with_key(self, key: str) -> TooManyInstances:
         return TooManyInstances(self.most, self.row, self.operator, key or None)
+
+    def of_query(self, label: str) -> TooManyInstances:
+        return self
 
 
 class TooMuchMemory(Explosion):

@@ -71,6 +71,14 @@ def test_the_error_names_the_key(name: str) -> None:
         matches(name, max_matches=str(MOST.get(name, 100)))
 
 
+@pytest.mark.parametrize("name", ["stacks", "tree", "any_runs"])
+def test_the_error_names_the_query_that_others_use(name: str) -> None:
+    text = f"Inner: {QUERIES[name][1]}\nOuter: EVENT SEQ(Inner i, A a) WITHIN 5"
+    with pytest.raises(TooManyMatches, match="with k = 1 completes more than 100 matches of `Inner`") as caught:
+        cepheid.match(text, EVENTS, options={"max_matches": "100"})
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
 def test_the_error_names_the_operator() -> None:
     with pytest.raises(TooMuchMemory, match=r"memory for the (matches|records) of \[.*\], at the event at position"):
         matches("left-deep", max_memory="200 KB")

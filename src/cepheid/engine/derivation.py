@@ -60,21 +60,25 @@ class Evaluating:
     merge: Merge
     stepper: Stepper
     rows: RecentRows
+    label: str | None = None
+    """Of a query that others use."""
     problem: Explosion | None = None
     """The limit that it exceeded."""
 
     @classmethod
-    def start(cls, prepared: Prepared, merge: Merge, kernel: Kernel, expected: int | None) -> Evaluating:
+    def start(
+        cls, prepared: Prepared, merge: Merge, kernel: Kernel, expected: int | None, label: str | None = None
+    ) -> Evaluating:
         names = [name for name in merge.schema.names if name not in (TYPE, TIME, START)]
-        return cls(prepared, merge, stepper_for(prepared, kernel, expected), RecentRows(names))
+        return cls(prepared, merge, stepper_for(prepared, kernel, expected), RecentRows(names), label)
 
     def step(self, reached: int) -> Iterator[Positions]:
         """The matches that are certain when no event comes that ends before `reached`."""
         try:
             yield from self._step(reached)
         except Explosion as problem:
-            self.problem = problem
-            raise
+            self.problem = problem if self.label is None else problem.of_query(self.label)
+            raise self.problem from None
 
     def _step(self, reached: int) -> Iterator[Positions]:
         ready = self.merge.release(reached)
@@ -356,7 +360,7 @@ class GraphRun:
     def start(cls, wiring: Wiring, expected: int | None, kernel: Callable[[Prepared], Kernel] = compiled) -> GraphRun:
         nodes = []
         for node, gatherer, merge, wanted, outer in wiring.nodes:
-            run = Evaluating.start(node.prepared, merge.new(), kernel(node.prepared), expected)
+            run = Evaluating.start(node.prepared, merge.new(), kernel(node.prepared), expected, node.label)
             consumers = [*wiring.merges, *(other for _, _, other, _, _ in wiring.nodes)]
             users = [one.reading.query for one in consumers if node.name in one.used]
             exact = any(map(_order_matters, users))
