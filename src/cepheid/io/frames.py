@@ -21,7 +21,7 @@ from cepheid.io.formats.text import timestamps, usual_times
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.merged import merged, open_inputs, without_rows
 from cepheid.io.rejects import Reject, reject_hint
-from cepheid.io.rows import as_json, one_batch
+from cepheid.io.rows import as_json, one_batch, row_dicts
 from cepheid.io.source import BatchSource, Source, TableSource
 from cepheid.io.table_rejects import rejected_rows, sifted
 from cepheid.io.times import NO_TIME, skipped_time, time_hint, usual_time
@@ -336,7 +336,7 @@ def _unread(column: str, strings: pa.ChunkedArray) -> InputProblem:
 
 def _listed(table: pa.Table, columns: Columns, reasons: Mapping[int, str]) -> list[Reject]:
     """Rejected rows as those of files are listed."""
-    rows = table.take(pa.array(reasons, pa.int64())).to_pylist()
+    rows = row_dicts(table.take(pa.array(reasons, pa.int64())))
     name = columns.event_type or "the table"
     return [Reject(name, at + 1, why, as_json(row)) for (at, why), row in zip(reasons.items(), rows, strict=True)]
 

@@ -179,7 +179,7 @@ def _over_distinct(column: pa.Array, texts: Callable[[pa.Array], pa.Array]) -> p
 
 def _per_distinct(column: pa.Array, text: Callable[[Any], str], null: str | None) -> pa.Array:
     encoded = column.dictionary_encode()
-    texts = pa.array([text(value) for value in encoded.dictionary.to_pylist()], pa.string())
+    texts = pa.array([text(value) for value in python_values(encoded.dictionary)], pa.string())
     shown = texts.take(encoded.indices)
     return shown if null is None else shown.fill_null(null)
 

@@ -318,29 +318,37 @@ def in_ticks(column: pa.Array) -> pa.Array:
     return column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
 
 
-def row_dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+def row_dicts(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     """The rows of a batch as dictionaries of Python values."""
     columns = [python_values(column) for column in batch.columns]
     return [dict(zip(batch.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def python_values(column: pa.Array) -> list[Any]:
-    """The values of a column. Timestamps and dates beyond Python's years (1 to 9999) are counts of microseconds."""
+def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The values of a column. Timestamps, dates and durations beyond Python's are counts of microseconds."""
     try:
         values: list[Any] = column.to_pylist()
     except (OverflowError, ValueError):
-        if not is_moment(column.type):
-            raise
-        ticks = in_ticks(column)
-        values = [_python_value(value, tick) for value, tick in zip(column, ticks.to_pylist(), strict=True)]
+        values = [_python_value(value) for value in column]
     return values
 
 
-def _python_value(value: pa.Scalar, ticks: int | None) -> Any:
+def _python_value(value: pa.Scalar) -> Any:
     try:
         return value.as_py()
     except (OverflowError, ValueError):
-        return ticks
+        match value:
+            case pa.StructScalar():
+                return {name: _python_value(value[name]) for name in value}
+            case pa.ListScalar():
+                return [_python_value(item) for item in value.values]
+            case _:
+                unit = _DATES.get(value.type) or value.type.unit
+                return value.value // 1000 if unit == "ns" else value.value * _MICROSECONDS[unit]
+
+
+_DATES = {pa.date32(): "d", pa.date64(): "ms"}
+_MICROSECONDS = {"us": 1, "ms": 10**3, "s": 10**6, "d": 86_400 * 10**6}
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -21,7 +21,7 @@ from cepheid.events import UNTYPED, Clock
 from cepheid.io.event_columns import starts_in_time, why_no_start
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import no_time, no_type, shown_value
-from cepheid.io.rows import ROW, as_json, in_ticks, is_added
+from cepheid.io.rows import ROW, as_json, in_ticks, is_added, row_dicts
 from cepheid.io.source import JSON, Attributes
 from cepheid.io.times import LAST_TIME, TimeKind, not_whole, out_of_range
 from cepheid.runtime.kernel import Array
@@ -96,7 +96,7 @@ class Read:
         chosen = self.events.filter(pa.array(bad))
         rejects = [
             reject(row.get(FILE), row.get(NUMBER), reason(at), row[ROW] if ROW in row else shown_row(row))
-            for row, at in zip(chosen.to_pylist(), self.ticks[bad].tolist(), strict=True)
+            for row, at in zip(row_dicts(chosen), self.ticks[bad].tolist(), strict=True)
         ]
         return Read(self.events.filter(pa.array(~bad)), self.ticks[~bad], joined([self.rejects, reject_rows(rejects)]))
 
@@ -163,7 +163,7 @@ def accepted(rows: pa.RecordBatch, columns: Columns, requires_type: bool) -> Rea
 
     rejects = [
         reject(row.get(FILE), row.get(NUMBER), reason(number, row), shown_row(row))
-        for number, row in zip(bad, rows.take(pa.array(bad, pa.int64())).to_pylist(), strict=True)
+        for number, row in zip(bad, row_dicts(rows.take(pa.array(bad, pa.int64()))), strict=True)
     ]
     return Read(rows.filter(good), np.asarray(column.filter(good)), reject_rows(rejects))
 

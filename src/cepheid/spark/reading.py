@@ -23,7 +23,7 @@ from cepheid.io.event_columns import is_time, one_type, starts_in_time, ticks_of
 from cepheid.io.formats.csv import CsvReader, ParsedLines, RejectedLine
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import no_time
-from cepheid.io.rows import TYPE, aligned, in_ticks, one_batch
+from cepheid.io.rows import TYPE, aligned, in_ticks, one_batch, python_values
 from cepheid.io.shares import Footers, OpenedPart, Part, ShareReader
 from cepheid.io.source import columns_read
 from cepheid.io.times import not_whole, out_of_range
@@ -366,11 +366,11 @@ def why_no_event(rows: pa.RecordBatch, row: int, columns: Columns) -> str:
         start = rows.column(columns.start).slice(row, 1)
         is_fraction = is_time(start).all() and not is_event_time(start).all()
         return not_whole(start[0].as_py(), "start") if is_fraction else why_no_start(rows, row, columns)
-    time = rows.column(columns.time)[row]
-    value = time.as_py()
+    time = rows.column(columns.time).slice(row, 1)
+    value = python_values(time)[0]
     if value is None or value != value:
         return no_time(columns.time)
-    return out_of_range(value) if not is_time(pa.array([value], time.type)).all() else not_whole(value)
+    return out_of_range(value) if not is_time(time).all() else not_whole(value)
 
 
 FIRST, LAST = "first", "last"

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from cepheid.errors import shown
 from cepheid.events import MICROSECONDS, Clock, timestamp_text
-from cepheid.io.rows import ROW
+from cepheid.io.rows import ROW, row_dicts
 from cepheid.io.stream_rows import FILE, NUMBER, Read, shown_row
 
 _MANY_WINDOWS = 100
@@ -62,7 +62,7 @@ class Newest:
         if not len(ticks):
             return None
         at = int(ticks.argmax())
-        row = events.slice(at, 1).to_pylist()[0]
+        row = row_dicts(events.slice(at, 1))[0]
         text = row[ROW] if ROW in row else shown_row(row)
         return cls(int(ticks[at]), row.get(FILE), row.get(NUMBER), shown(text, _LONGEST))
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from cepheid.codegen.columns import attribute
 from cepheid.errors import InputProblem, shown
 from cepheid.events import timestamp_text
-from cepheid.io.rows import TIME, plain
+from cepheid.io.rows import TIME, plain, python_values
 from cepheid.streaming import state as stream_state
 from cepheid.streaming.checkpoint import Checkpoint
 from cepheid.streaming.compact import read_rows
@@ -90,7 +90,7 @@ def _keys(rows: pa.RecordBatch, key: Sequence[str]) -> list[KeyState]:
     columns = [attribute(rows, name) for name in key]
     times = np.asarray(rows.column(TIME)).tolist()
     states: dict[tuple[Any, ...], tuple[int, int]] = {}
-    for at, *values in zip(times, *(column.to_pylist() for column in columns if column is not None), strict=True):
+    for at, *values in zip(times, *(python_values(column) for column in columns if column is not None), strict=True):
         value = tuple(plain(item) for item in values)
         count, oldest = states.get(value, (0, at))
         states[value] = count + 1, min(oldest, at)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cepheid.io.rows import START, TIME, as_json
+from cepheid.io.rows import START, TIME, as_json, python_values
 from cepheid.runtime.kernel import Array
 from cepheid.streaming.plan import StreamPlan
 
@@ -41,5 +41,7 @@ def _order_of(tied: pa.RecordBatch, plan: StreamPlan) -> Array:
 
 def _sortable(column: pa.Array) -> pa.Array:
     if pa.types.is_nested(column.type) or pa.types.is_null(column.type):
-        return pa.array([None if value is None else as_json({"": value}) for value in column.to_pylist()], pa.string())
+        return pa.array(
+            [None if value is None else as_json({"": value}) for value in python_values(column)], pa.string()
+        )
     return column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column

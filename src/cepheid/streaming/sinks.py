@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cepheid.errors import InputProblem, shown
-from cepheid.io.rows import ROW, dumps, plain
+from cepheid.io.rows import ROW, dumps, plain, row_dicts
 from cepheid.io.sinks import TEXT
 from cepheid.streaming.outputs import QUERY, TABLE
 from cepheid.streaming.storage import Directory
@@ -85,7 +85,7 @@ class HookSink:
     hook: Hook
 
     def write(self, batch: str, rows: pa.Table, table: str = "") -> None:
-        for row in rows.to_pylist():
+        for row in row_dicts(rows):
             self.hook(row, batch)
 
     def forget(self, batch: str) -> None:
@@ -127,7 +127,7 @@ def as_parquet(rows: pa.Table) -> bytes:
 def as_json_lines(rows: pa.Table) -> bytes:
     if rows.schema.names == [TEXT]:
         return b"".join(line.encode() + b"\n" for line in rows.column(TEXT).to_pylist())
-    return b"".join(dumps(_shown(row)).encode() + b"\n" for row in rows.to_pylist())
+    return b"".join(dumps(_shown(row)).encode() + b"\n" for row in row_dicts(rows))
 
 
 def _shown(value: Any) -> Any:

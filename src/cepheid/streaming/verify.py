@@ -19,7 +19,7 @@ from cepheid.errors import InputProblem
 from cepheid.events import Clock
 from cepheid.io import frames
 from cepheid.io.inputs import Columns
-from cepheid.io.rows import dumps, plain
+from cepheid.io.rows import dumps, plain, row_dicts
 from cepheid.io.source import Source, TableSource
 from cepheid.io.stream_rows import NUMBER, plain_schema
 from cepheid.lang import parse
@@ -145,5 +145,5 @@ def _cut(rng: random.Random, source: TableSource, delay: int) -> Iterator[pa.Rec
 
 def _lines(batches: Iterator[pa.RecordBatch] | Sequence[pa.RecordBatch]) -> Iterator[str]:
     for batch in batches:
-        for row in batch.to_pylist():
+        for row in row_dicts(batch):
             yield dumps(plain(row))

@@ -30,7 +30,7 @@ from cepheid.io.event_columns import (
 )
 from cepheid.io.formats import RawRow, format_named, require_times
 from cepheid.io.inputs import Columns
-from cepheid.io.rows import as_json, one_batch, plain, row_dicts
+from cepheid.io.rows import as_json, one_batch, plain, python_values, row_dicts
 from cepheid.io.shares import Footers, OpenedPart, Part, StoredFile, StoredFiles
 from cepheid.io.source import BATCH
 from cepheid.io.storage import open_file
@@ -194,13 +194,15 @@ class ColumnFormat(ABC):
                 arrays.append(values)
                 is_read = layout.columns.reads(field.name)
                 for row in [] if misfits is None or not is_read else np.flatnonzero(misfits).tolist():
-                    value = plain(column[row].as_py())
+                    value = plain(python_values(column.slice(row, 1))[0])
                     reasons.setdefault(row, layout.misfit(field.name, field.type, value))
             else:
                 arrays.append(pa.nulls(count, field.type))
         rows = one_batch(pa.table(arrays, schema=schema))
+        chosen = row_dicts(table.take(pa.array(reasons, pa.int64())))
         rejects = [
-            reject(source, row + 1, reasons[row], as_json(table.slice(row, 1).to_pylist()[0])) for row in reasons
+            reject(source, row + 1, why, as_json(values))
+            for (row, why), values in zip(reasons.items(), chosen, strict=True)
         ]
         if reasons:
             good = np.ones(count, bool)
