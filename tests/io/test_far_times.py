@@ -1,4 +1,4 @@
-"""Timestamps, dates and durations that Python's types cannot hold, in rejected rows and in attributes that are shown."""
+"""Times that Python's types cannot hold, in rejected rows and in attributes that are shown."""
 
 from __future__ import annotations
 
