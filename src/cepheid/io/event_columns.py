@@ -134,7 +134,7 @@ def localized(column: pa.ChunkedArray, name: str, zone: str) -> pa.ChunkedArray:
             f"the event in row {row} has a time that does not exist in {zone}: `{shown(name)}` is {column[row]}, which "
             "clocks skipped",
             expected="times that clocks showed, or timestamps with a zone",
-            hint="drop such rows first",
+            hint=OTHER_ZONE,
         )
     return moments
 

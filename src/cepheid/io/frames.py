@@ -24,7 +24,7 @@ from cepheid.io.rejects import Reject, reject_hint
 from cepheid.io.rows import as_json, one_batch, row_dicts
 from cepheid.io.source import BatchSource, Source, TableSource
 from cepheid.io.table_rejects import rejected_rows, sifted
-from cepheid.io.times import NO_TIME, skipped_time, time_hint, usual_time
+from cepheid.io.times import NO_TIME, OTHER_ZONE, skipped_time, time_hint, usual_time
 
 Convert = Callable[[pa.Schema, Iterator[pa.RecordBatch]], Any]
 """Converts the schema and batches of the matches to the table type of the events."""
@@ -308,18 +308,20 @@ def _skipped(column: str, strings: pa.ChunkedArray) -> InputProblem | None:
     """The error of a time that clocks skip; None if there is none."""
     for row, text in enumerate(strings.to_pylist()):
         if text is not None and (reason := skipped_time(text)) is not None:
-            return InputProblem(f"row {row} of `{shown(column)}`: {reason}", hint="drop such rows first")
+            return InputProblem(f"row {row} of `{shown(column)}`: {reason}", hint=OTHER_ZONE)
     return None
 
 
 def _misformatted(column: str, strings: pa.ChunkedArray, format: str) -> InputProblem:
-    texts = enumerate(strings.to_pylist())
+    texts = [text for text in strings.to_pylist() if text is not None]
     at, wrong = next(
-        (i, s) for i, s in texts if s is not None and usual_time(s, format, None) is None and timestamp(s) is None
+        (i, s)
+        for i, s in enumerate(strings.to_pylist())
+        if s is not None and usual_time(s, format, None) is None and timestamp(s) is None
     )
     return InputProblem(
         f"the time `{shown(wrong)}` in row {at} of `{shown(column)}` does not have the format {shown(format)}",
-        hint="drop such rows first",
+        hint=time_hint((f"`{text}`" for text in texts), format),
     )
 
 

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypedDict
-from zoneinfo import ZoneInfo, available_timezones
 
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.io.times import unit_of
+from cepheid.io.zones import require_zone
 
 NO_COLUMN = "\0none"
 """The name of the type column of an input that has none. No input has such a column, because a NUL is refused."""
@@ -54,7 +54,7 @@ class TextOptions:
         if self.time_format is not None:
             _require_time_format(self.time_format)
         if self.zone is not None:
-            _require_zone(self.zone, self.time_format)
+            require_zone(self.zone, self.time_format)
 
     @property
     def rewrites_times(self) -> bool:
@@ -280,31 +280,6 @@ def _require_encoding(name: str) -> None:
         is_text = False
     if not is_text:
         raise InputProblem(f"`{shown(name)}` is not an encoding of text", expected="utf-8, latin-1, cp1252, utf-16 ...")
-
-
-def _require_zone(name: str, format: str | None) -> None:
-    if not isinstance(name, str):
-        written = "UTC" if name is UTC else getattr(name, "key", None) or "Europe/Berlin"
-        raise InputProblem(
-            f"the zone is a {type(name).__name__}",
-            expected="a name of the IANA database, such as Europe/Berlin, America/New_York or UTC",
-            hint=f'write zone="{written}"',
-        )
-    try:
-        ZoneInfo(name)
-    except (ValueError, OSError, LookupError):  # such as `../x`, a directory, an unknown name
-        names = available_timezones()
-        near = [full for full in sorted(names) if full.lower().rpartition("/")[2] == name.lower().replace(" ", "_")]
-        raise InputProblem(
-            f"`{shown(name)}` is not a zone of time",
-            expected="a name of the IANA database, such as Europe/Berlin, America/New_York or UTC",
-            hint=f"did you mean `{near[0]}`?" if near else did_you_mean(name, names),
-        ) from None
-    if format is not None and name != "UTC" and re.search(r"(?:UTC|GMT|Z)$", format.replace("%Z", "")):
-        raise InputProblem(
-            f"the format of times `{shown(format)}` is in UTC, so their zone cannot be `{shown(name)}`",
-            hint="leave the zone out, or declare zone=UTC for this input",
-        )
 
 
 _LETTERS = {

@@ -158,8 +158,10 @@ def time_hint(reasons: Iterable[str], format: str | None = None, in_python: bool
     if format is not None:
         seen = _read_most(times)
         option = f'time_format="{seen}"' if in_python else f"--time-format '{seen}'"
-        meant = "" if seen is None or seen == format else f", and seem to have {option}"
-        return f"the times are declared to have the format {shown(format)}{meant}"
+        meant = f"they seem to have {option}" if seen else "correct it, or the times"
+        if seen == format:
+            meant = "correct the others, or drop their rows"
+        return f"the times are declared to have the format {shown(format)}; {meant}"
     if all(map(_NUMBER.fullmatch, times)):
         converted = "float64" if any("." in time for time in times) else "int64"
         return "a number is written without quotes" + (
@@ -185,6 +187,8 @@ def time_hint(reasons: Iterable[str], format: str | None = None, in_python: bool
 
 
 _SKIPPED = " does not exist in "
+OTHER_ZONE = 'if the times are of another zone, name it, such as zone="UTC"; otherwise drop such rows first'
+"""What to do about times that clocks skip."""
 
 
 def usual_time(text: str, format: str | None, zone: str | None) -> str | None:
