@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 
 from cepheid.analysis import Analysis
+from cepheid.builder import QueryBuilder
 from cepheid.cautions import warnings_for
 from cepheid.deploy.deployment import Deployment, Written, representatives
 from cepheid.deploy.description import explain_deployment
@@ -29,7 +30,16 @@ from cepheid.engine.run import analyze, run, run_compressed, run_positions
 from cepheid.engine.sampling import first_statistics
 from cepheid.engine.shapes import EVENTS, FLAT, LONG, SHAPES, OutputOptions
 from cepheid.engine.text_order import order_cautions
-from cepheid.errors import CepheidError, CepheidWarning, Explosion, InputProblem, NotAvailable, listing, shown
+from cepheid.errors import (
+    CepheidError,
+    CepheidWarning,
+    Explosion,
+    InputProblem,
+    NotAvailable,
+    listing,
+    require_string,
+    shown,
+)
 from cepheid.explanation import Explained, no_match_lines, require_text
 from cepheid.explanation import explain as explain_query
 from cepheid.io import frames
@@ -76,7 +86,7 @@ def match(
     rejects: bool = False,
     adaptive: bool | Policy = False,
     on_switch: Callable[[Switch], None] | None = None,
-    stats: Stats | None = None,
+    stats: Stats | Mapping[str, Any] | None = None,
     **text: Unpack[TextKeywords],
 ) -> Any:
     """Returns the matches of a query, one row per match, in the same kind of table as the events.
@@ -110,7 +120,8 @@ def match(
 
     `evaluator` and `options` override the choices of the optimizer (see `explain`). With `adaptive=True` (or an
     `Adaptive` with other thresholds) the plan follows changes in the stream, and every change is passed to `on_switch`.
-    `stats` are known statistics of the events (see `statistics`); by default the first events are sampled.
+    `stats` are known statistics of the events (see `statistics`), or a dictionary of the form of `--stats`; by default
+    the first events are sampled.
 
     Spark runs the query if `events` is a Spark DataFrame, a dictionary with a DataFrame for each event type, `CsvFiles`
     or, with `session`, a path or table of Parquet files. It uses `partitions` tasks and returns a DataFrame.
@@ -126,6 +137,8 @@ def match(
     have in common runs once. The result is a list of tables, one for each set of output columns. Their first column,
     `query`, is the name of the query. A query that exceeds a limit (`max_matches`, `max_memory`, `max_total_memory`) is
     stopped with a `CepheidWarning`, and the others go on."""
+    require_string("output", output, EVENTS, is_optional=False)
+    require_string("evaluator", evaluator, "runs")
     if output not in OUTPUTS:
         raise InputProblem(f"unknown output `{shown(output)}`", expected=f"one of {listing(OUTPUTS)}")
     columns = Columns.of(type_column, time_column, start_column, type, _text(match, text))
@@ -246,9 +259,14 @@ def _parsed(query: Any, dialect: str) -> Query:
         return parse(query, dialect)
     if isinstance(query, Query):
         return query
-    raise InputProblem(
-        f"the query is a {type(query).__name__}",
+    raise _no_query(query)
+
+
+def _no_query(found: object) -> InputProblem:
+    return InputProblem(
+        f"the query is a {type(found).__name__}",
         expected="the text of a query, or a parsed one, before the events: match(query, events)",
+        hint="call .build() on it" if isinstance(found, QueryBuilder) else None,
     )
 
 
@@ -272,6 +290,9 @@ def _named(queries: Mapping[str, str | Query], dialect: str) -> dict[str, Writte
     for name in queries:
         if not isinstance(name, str):
             raise InputProblem(f"the name of a query is `{shown(repr(name))}`", expected="a string")
+    for query in queries.values():
+        if not isinstance(query, str | Query):
+            raise _no_query(query)
     return {name: Written(name, query, dialect) for name, query in queries.items()}
 
 
@@ -314,7 +335,7 @@ def explain(
     params: Mapping[str, Any] | None = None,
     options: Mapping[str, str | bool] | None = None,
     adaptive: bool | Policy = False,
-    stats: Stats | None = None,
+    stats: Stats | Mapping[str, Any] | None = None,
     session: Any = None,
     **text: Unpack[TextKeywords],
 ) -> str:
@@ -335,6 +356,7 @@ def explain(
             raise InputProblem("the iterator of events is empty, so the columns are unknown", expected="one batch")
         written = [Written(str(name), text, dialect) for name, text in query.items()]
         return explain_deployment(planned[0], written, planned[1].source, format)
+    require_string("level", level, "plan")
     level = level or ("query" if events is None else "plan")
     if level not in LEVELS:
         raise InputProblem(f"unknown level `{shown(level)}`", expected=f"one of {listing(LEVELS)}")

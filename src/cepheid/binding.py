@@ -121,6 +121,13 @@ def _length(amount: str) -> str:
     return f"write a number: WITHIN 5 minutes; or set the parameter: --param {amount}=..., params={{'{amount}': 5}}"
 
 
+def _length_of_one(name: str, node: Expr) -> str | None:
+    """What to write for `b.LEN` where `b` is one event."""
+    if name.upper() not in ("LEN", "LENGTH", "COUNT") or not isinstance(node, Attr) or node.at is not ex.At.EVENT:
+        return None
+    return f"`{node.var}` is one event; the number of events is that of a closure: B+ {node.var}[]"
+
+
 def _hyphened(node: ex.Param, query: Query) -> str | None:
     """``a.`e-mail` ``, where a name is subtracted from an attribute: `a.e-mail`."""
     for of in ex.walk(*query.where, *(column.expr for column in query.output or ())):
@@ -161,7 +168,9 @@ def _no_value(node: ex.Param, query: Query) -> NameProblem:
         f"`{name}` is neither a variable's attribute nor a parameter with a value",
         span=node.span,
         expected=f"an attribute ({attribute}), a value, or a parameter",
-        hint="the type of an event stands in the pattern, before its variable, as `login` in FROM login a, "
+        hint="a missing value is NULL: write IS NULL or IS NOT NULL"
+        if name.lower() in ("none", "nil", "nan", "undefined")
+        else "the type of an event stands in the pattern, before its variable, as `login` in FROM login a, "
         "SEQ(login a, pay b)"
         if name.lower() in ("type", "event_type")
         else f"a string is written in quotes: '{name}'; an attribute with its variable: {attribute}; "
@@ -317,7 +326,9 @@ class _Checker:
             f"unknown attribute `{name.replace(MEMBER, '')}`" + (f" of `{node.var}`" if isinstance(node, Attr) else ""),
             span=node.span,
             expected=f"one of {listing(known)}",
-            hint=_more_exact(name, known) if is_derived else self._time_of(name, types) or did_you_mean(name, known),
+            hint=_more_exact(name, known)
+            if is_derived
+            else self._time_of(name, types) or _length_of_one(name, node) or did_you_mean(name, known),
         )
 
     def _time_of(self, name: str, types: tuple[str, ...]) -> str | None:

@@ -163,6 +163,7 @@ class QueryBuilder:
     inputs: tuple[SourceStream | DerivedStream | Query, ...] = ()
 
     def pattern(self, part: Part) -> QueryBuilder:
+        _require_part(part)
         return replace(self, part=part)
 
     def seq(self, *parts: Part) -> QueryBuilder:
@@ -254,7 +255,17 @@ def _check_bare_names(query: Query) -> None:
 
 
 def _patterns(parts: Iterable[Part]) -> tuple[Pattern, ...]:
+    parts = tuple(parts)
+    for part in parts:
+        _require_part(part)
     return tuple(part.pattern for part in parts)
+
+
+def _require_part(part: object) -> None:
+    if isinstance(part, Part):
+        return
+    hint = f"write event({part!r})" if isinstance(part, str) else None
+    raise InputProblem(f"a part of the pattern is of type `{type(part).__name__}`", expected='event("A")', hint=hint)
 
 
 def _conditions(terms: Iterable[Term | None]) -> tuple[Expr, ...]:

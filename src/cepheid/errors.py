@@ -198,6 +198,16 @@ def named_twice(sentence: str, thing: str, span: Span | None, hint: str | None =
     return PatternProblem(f"{sentence} twice", span=span, expected=f"a name of its own for each {thing}", hint=hint)
 
 
+def require_string(option: str, value: object, example: str, is_optional: bool = True) -> None:
+    """Refuses an argument of another type where a string belongs."""
+    if not isinstance(value, str) and not (value is None and is_optional):
+        raise InputProblem(
+            f"the option `{option}` is of type `{type(value).__name__}`",
+            expected="a string",
+            hint=f"write {option}={example!r}",
+        )
+
+
 def did_you_mean(found: str, known: Iterable[str], similarity: float = 0.6) -> str | None:
     """A hint with the most similar known name, if one is similar enough."""
     by_folded = {name.casefold(): name for name in known}

@@ -332,10 +332,11 @@ def _require_digits(expr: Call) -> None:
 _LENGTH = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?")
 _DOTTED = re.compile(r"\s*([0-3]\d)\.([01]\d)\.(\d{4})\b")
+_CLOCK = re.compile(r"\s*([01]?\d|2[0-3]):([0-5]\d)(?::00)?\s*")
 _DAY = re.compile(r"\s*(\d{4})-(\d\d?)-(\d\d?)\b")
 
 
-def _hint_at_text(kind: Type, text: str) -> str | None:
+def _hint_at_text(kind: Type, text: str, value: Expr) -> str | None:
     """What to write in place of a text that is compared with a value of this kind."""
     length = _LENGTH.fullmatch(text)
     if length is not None and length[2].lower() in UNIT_WORDS and (kind.is_number or kind.family is Family.DURATION):
@@ -353,6 +354,13 @@ def _hint_at_text(kind: Type, text: str) -> str | None:
     day = _DAY.match(text)
     if day is not None:
         return f"there is no day {day[0].strip()}" if not _is_day(*map(int, day.groups())) else _TIME
+    clock = _CLOCK.fullmatch(text)
+    if clock is not None:
+        of = to_text(value)
+        part, number = f"hour({of})", str(int(clock[1]))
+        if int(clock[2]):
+            part, number = f"hour({of}) * 60 + minute({of})", str(60 * int(clock[1]) + int(clock[2]))
+        return f"compare the time of day, in UTC: {part} >= {number}"
     dotted = _DOTTED.match(text)
     return f"write the year first: '{dotted[3]}-{dotted[2]}-{dotted[1]}'" if dotted is not None else _TIME
 
@@ -371,9 +379,10 @@ def _is_day(year: int, month: int, day: int) -> bool:
 def _require_comparable(op: str, left: Expr, right: Expr, whole: Expr) -> None:
     if not types.are_comparable(left.type, right.type):
         hint = None
-        for kind, other in ((left.type, right), (right.type, left)):
+        for value, other in ((left, right), (right, left)):
+            kind = value.type
             if isinstance(other, Const) and isinstance(other.value, str):
-                hint = _hint_at_text(kind, other.value) or hint
+                hint = _hint_at_text(kind, other.value, value) or hint
             elif kind == BOOLEAN and isinstance(other, Const):
                 hint = "a boolean is true or false, without quotes"
             elif kind == STRING and isinstance(other, Const) and isinstance(other.value, int | float):

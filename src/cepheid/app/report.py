@@ -106,8 +106,8 @@ def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) ->
         yield f"there is no row of events in {listing(run.inputs)}"
     if rejects_at is not None and rejects:
         yield f"rejected rows and reasons: {rejects_at}"
-    reasons = (reject.reason for reject in islice(run.source.rejects(), _MOST_HINTED)) if rejects else ()
-    yield from dict.fromkeys(help for reason in reasons if (help := reject_hint(reason, in_python=False)) is not None)
+    first = islice(run.source.rejects(), _MOST_HINTED) if rejects else ()
+    yield from dict.fromkeys(help for one in first if (help := reject_hint(one, in_python=False)) is not None)
     if run.unread:
         names = listing(shown(file.name) for file in run.unread)
         yield f"{counted(len(run.unread), 'file')} of unknown format not read: {names}"

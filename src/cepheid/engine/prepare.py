@@ -36,7 +36,7 @@ from cepheid.lang import declaration_text, to_text
 from cepheid.optimize.adapt import Policy, policy_of, why_fixed
 from cepheid.optimize.lower import OPTIONS as COMMON_OPTIONS
 from cepheid.optimize.lower import lower
-from cepheid.optimize.stats import NO_STATS, Stats
+from cepheid.optimize.stats import NO_STATS, Stats, stats_of
 from cepheid.pattern import DerivedStream, EventClass, Query, Role, SourceStream, parameters, types_named
 from cepheid.physical import FAMILY, REFERENCE, Plan
 from cepheid.runtime.kernel import Kernel
@@ -65,16 +65,21 @@ class RunOptions:
         params: Mapping[str, Any] | None,
         evaluator: str | None,
         options: Mapping[str, str | bool] | None,
-        stats: Stats | None,
+        stats: Stats | Mapping[str, Any] | None,
         adaptive: bool | Policy,
         time_unit: str | None,
     ) -> RunOptions:
         """The keyword arguments of `match`, `explain` and `stream`."""
+        for name, given in (("params", params), ("options", options)):
+            if given is not None and not isinstance(given, Mapping):
+                raise InputProblem(
+                    f"the option `{name}` is of type `{type(given).__name__}`", expected="a dictionary: {'name': value}"
+                )
         return cls(
             params=params or {},
             evaluator=evaluator,
             options=options or {},
-            stats=stats or NO_STATS,
+            stats=NO_STATS if stats is None else stats_of(stats),
             adaptive=policy_of(adaptive),
             time_unit=time_unit,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from cepheid import expr as ex
 from cepheid.errors import Span, shown
@@ -15,6 +16,8 @@ from cepheid.pattern import Query
 from cepheid.types import Family
 
 _NUMBER = re.compile(r"\s*[+-]?[0-9][0-9.,' \u00a0\u202f]*\s*")
+_CURRENCY = re.compile(r"\s*(?P<sign>[€$£¥₹])\s*(?P<number>[+-]?[0-9][0-9.,' \u00a0\u202f]*)\s*")
+"""An amount of money: its sign is one character before the number."""
 _MARK = re.compile(r"[,' \u00a0\u202f]")
 _GROUPED = re.compile(r"[ \u00a0\u202f]")
 _PLAIN = re.compile(r"[0-9]+(?:\.[0-9]+)?")
@@ -30,16 +33,16 @@ _SAMPLE = 100
 
 def order_cautions(query: Query, source: SourceDescription) -> list[str]:
     """Comparisons of a bound query that order texts by their characters, though they seem to be numbers."""
-    compared: dict[str, Compare] = {}
+    compared: dict[str, tuple[Compare, Attr | At]] = {}
     for node in (node for test in query.where for node in ex.walk(test)):
         if isinstance(node, Compare) and node.op in ("<", "<=", ">", ">="):
             for side in (node.left, node.right):
                 if isinstance(side, Attr | At) and side.type.family is Family.STRING:
-                    compared.setdefault(side.name, node)
+                    compared.setdefault(side.name, (node, side))
     values = dict(_samples(source, [name for name in compared if name in source.schema.names]))
     return [
-        f"`{ex.to_text(compared[name])}` orders texts by their characters ('10' is less than '9'), and `{name}` seems "
-        f"to hold numbers, such as `{shown(texts[0])}`; {_instead(texts, name)}"
+        f"`{ex.to_text(compared[name][0])}` orders texts by their characters ('10' is less than '9'), and `{name}` "
+        f"seems to hold numbers, such as `{shown(texts[0])}`; {_instead(texts, ex.to_text(compared[name][1]))}"
         for name, texts in values.items()
         if _seem_numbers(texts)
     ]
@@ -47,14 +50,22 @@ def order_cautions(query: Query, source: SourceDescription) -> list[str]:
 
 def _seem_numbers(texts: list[str]) -> bool:
     """Groups of digits that no way of writing numbers has, such as `4111 1111`, are numbers of cards or telephones."""
+    if texts and all(_CURRENCY.fullmatch(text) for text in texts):
+        return True
     if not texts or not all(_NUMBER.fullmatch(text) for text in texts):
         return False
     spaced = [text.strip().lstrip("+-") for text in texts if _GROUPED.search(text.strip())]
     return all(any(form.fullmatch(text) for form in _WRITTEN.values()) for text in spaced)
 
 
-def _instead(texts: list[str], name: str) -> str:
-    cast = f"write CAST(a.{ex.name_text(name)} AS double)"
+def _instead(texts: list[str], written: str) -> str:
+    """What to write in place of an attribute with such texts."""
+    amounts = [found for text in texts if (found := _CURRENCY.fullmatch(text))]
+    if amounts and all(_PLAIN.fullmatch(found["number"].strip()) and found.start("sign") == 0 for found in amounts):
+        return f"write CAST(substr({written}, 2) AS double)"
+    if amounts:
+        return f"remove `{amounts[0]['sign']}` from the column first"
+    cast = f"write CAST({written} AS double)"
     if not any(_MARK.search(text.strip()) for text in texts):
         return cast
     plain = [text.strip().lstrip("+-") for text in texts]
@@ -80,12 +91,17 @@ def numbers_hint(span: Span | None, query: Query, source: SourceDescription) -> 
     nodes = (
         node for node in ex.walk(*expressions) if isinstance(node, Attr | At | Aggregate) and node.span is not None
     )
-    inside = [node.name for node in nodes if node.span and span.start <= node.span.start and node.span.end <= span.end]
-    names = [name for name in dict.fromkeys(inside) if name is not None and name in source.schema.names]
+    inside = {
+        node.name: ex.to_text(replace(node, fn=""))[1:-1] if isinstance(node, Aggregate) else ex.to_text(node)
+        for node in nodes
+        if node.name is not None and node.span and span.start <= node.span.start and node.span.end <= span.end
+    }
+    names = [name for name in inside if name in source.schema.names]
     for name, texts in _samples(source, names):
         if _seem_numbers(texts):
             marked = next((text for text in texts if _MARK.search(text)), texts[0])
-            return f"`{shown(name)}` seems to hold numbers as text, such as `{shown(marked)}`; {_instead(texts, name)}"
+            instead = _instead(texts, inside[name])
+            return f"`{shown(name)}` seems to hold numbers as text, such as `{shown(marked)}`; {instead}"
     return None
 
 

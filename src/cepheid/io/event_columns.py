@@ -16,7 +16,7 @@ from cepheid.events import HISTORY, MICROSECONDS, UNTYPED
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import after_end, no_start
 from cepheid.io.rows import START, TIME, TYPE, in_ticks, is_moment, python_values
-from cepheid.io.times import LAST_TIME, fraction_unit, out_of_range
+from cepheid.io.times import LAST_TIME, OTHER_ZONE, fraction_unit, out_of_range
 from cepheid.runtime.kernel import Array
 
 R = TypeVar("R", pa.Table, pa.RecordBatch)

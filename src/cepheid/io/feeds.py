@@ -17,6 +17,7 @@ import pyarrow as pa
 from cepheid.errors import InputProblem, shown
 from cepheid.events import timestamp
 from cepheid.io.decoding import widened
+from cepheid.io.formats import no_file
 from cepheid.io.growing_log import GrowingLog
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import aligned
@@ -199,7 +200,7 @@ def lines_of(text: str, stop: threading.Event) -> Iterator[list[str]]:
         return socket_lines(text.removeprefix("tcp://"))
     path = Path(text)
     if not path.exists():
-        raise InputProblem(f"there is no file `{shown(text, 200)}`")
+        raise no_file(text)
     return growing_directory(path, stop) if path.is_dir() else growing_lines(path, stop)
 
 

@@ -140,7 +140,7 @@ def _merged(
 def _without_rejects(source: Source) -> Source:
     if source.rejected:
         first = next(iter(source.rejects()))
-        help = reject_hint(first.reason, in_python=True)
+        help = reject_hint(first, in_python=True)
         if NO_TIME in first.reason:
             reasons = (reject.reason for reject in source.rejects() if NO_TIME in reject.reason)
             help = time_hint(reasons, source.columns.text.time_format)

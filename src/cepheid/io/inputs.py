@@ -12,12 +12,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypedDict
 
-from cepheid.errors import InputProblem, did_you_mean, listing, shown
+from cepheid.errors import InputProblem, did_you_mean, listing, require_string, shown
 from cepheid.io.times import unit_of
 from cepheid.io.zones import require_zone
 
 NO_COLUMN = "\0none"
 """The name of the type column of an input that has none. No input has such a column, because a NUL is refused."""
+
+
+_EXAMPLES = {"delimiter": ";", "decimal": ",", "thousands": ".", "time_format": "%d.%m.%Y", "encoding": "latin-1"}
+_INPUT_EXAMPLES = {
+    "type": "Login",
+    "type_column": "type",
+    "time_column": "ts",
+    "start_column": "start",
+    "format": "csv",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +47,8 @@ class TextOptions:
     """The zone of times without an offset, such as `Europe/Berlin`, also in tables; None: UTC."""
 
     def __post_init__(self) -> None:
+        for name, example in _EXAMPLES.items():
+            require_string(name, getattr(self, name), example)
         for name in ("delimiter", "decimal", "thousands"):
             if (text := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _read_character(text, name))
@@ -105,6 +117,10 @@ class Columns:
         text: TextOptions = PLAIN_TEXT,
     ) -> Columns:
         """The keyword arguments of `match`, `explain` and `stream`."""
+        require_string("type_column", type_column, "type")
+        require_string("time_column", time_column, "ts", is_optional=False)
+        require_string("start_column", start_column, "start")
+        require_string("type", type, "Login")
         name = NO_COLUMN if type_column is None else type_column
         return cls(name, time_column, start_column, event_type=type, text=text)
 
@@ -182,6 +198,8 @@ class Input(TextOptions):
 
     def __post_init__(self) -> None:
         TextOptions.__post_init__(self)
+        for name, example in _INPUT_EXAMPLES.items():
+            require_string(name, getattr(self, name), example)
         if self.time_unit is not None:
             object.__setattr__(self, "time_unit", unit_of(self.time_unit))
 
@@ -199,7 +217,7 @@ class Input(TextOptions):
         path, whatever characters it has (`day=1/events.csv`)."""
         if exists(text):
             return cls(text)
-        path, *options = re.split(r",(?=[A-Za-z_-]+=)", text)
+        path, *options = re.split(r"\s*,\s*(?=[A-Za-z_-]+=)", text)
         values: dict[str, str] = {}
         for option in options:
             name, _, value = option.partition("=")

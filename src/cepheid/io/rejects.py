@@ -26,8 +26,13 @@ class Reject:
 _OTHER_NUMBER = re.compile(r", not the string \"[-+]?[0-9][0-9.,' \u00a0\u202f]*[0-9]\"")
 
 
-def reject_hint(reason: str, in_python: bool) -> str | None:
+def reject_hint(reject: Reject, in_python: bool) -> str | None:
     """What to write so that a row is not rejected for this reason. None if no option helps."""
+    reason = reject.reason
+    if reject.line == 1 and reject.raw.lstrip().startswith("[") and "JSON" in reason:
+        return "a file with one array of events has the suffix .json: rename it"
+    if "several arrays" in reason:
+        return "write each array to a file of its own"
     if "not UTF-8 text" in reason:
         return f"name the encoding of the file: {'' if in_python else '--'}encoding{_equals(in_python, 'latin-1')}"
     if " is a number, " in reason and _OTHER_NUMBER.search(reason):

@@ -9,7 +9,9 @@ from zoneinfo import ZoneInfo, available_timezones
 from cepheid.errors import InputProblem, did_you_mean, shown
 
 EXPECTED = "a name of the IANA database, such as Europe/Berlin, America/New_York or UTC"
-_OFFSET = re.compile(r"(?:UTC|GMT|Z)?\s*(?P<sign>[+\u2212-])\s*(?P<hours>\d{1,2})(?::?(?P<minutes>\d{2}))?", re.IGNORECASE)
+_OFFSET = re.compile(
+    r"(?:UTC|GMT|Z)?\s*(?P<sign>[+\u2212-])\s*(?P<hours>\d{1,2})(?::?(?P<minutes>\d{2}))?", re.IGNORECASE
+)
 _PLACES = {
     "Europe/London": ("BST",),
     "Europe/Lisbon": ("WEST",),

@@ -18,6 +18,7 @@ from cepheid.errors import (
     SyntaxProblem,
     did_you_mean,
     listing,
+    require_string,
     shown,
 )
 from cepheid.lang import ced, eql, sase, sase_plus, zstream
@@ -196,6 +197,7 @@ def _types(query: Query) -> Iterator[str]:
 
 
 def _language(block: _Block, name: str) -> Dialect:
+    require_string("dialect", name, AUTO, is_optional=False)
     wanted = name.strip().lower()
     if wanted not in (AUTO, ""):
         for dialect in DIALECTS:
@@ -224,10 +226,12 @@ def _language(block: _Block, name: str) -> Dialect:
         f"no language begins with `{shown(word.group())}`" if word else "the text contains no query",
         span=Span(*word.span()) if word else None,
         expected="; ".join(f"{dialect.name}: {dialect.beginning}" for dialect in DIALECTS),
-        hint=_beginning(word.group()) if word else None,
+        hint=(_CLOSEST if _PIPE.match(code) else _beginning(word.group())) if word else None,
     )
 
 
+_PIPE = re.compile(r"\s*\w+[^|\n]*\|")
+"""A query of steps, `events | where ...`."""
 _CLOSEST = "SASE+ is the closest: PATTERN SEQ(A a, B b) WHERE skip_till_next_match(a, b) { [user] } WITHIN 5 minutes"
 _BEGINNINGS = {
     **dict.fromkeys(

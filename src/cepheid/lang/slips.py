@@ -49,6 +49,8 @@ def _slip(pattern: str, hint: str) -> tuple[re.Pattern[str], str]:
 
 
 _UNITS = "(?:h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|d|days?|w|weeks?)"
+_TYPE = "(?:\\w+|`[^`]+`)"
+_NO_UNIT = f"(?!{_UNITS}\\b)"
 _IN_BRACKETS = r"\[(?:[^\[\]]*,)?\s*"
 _IN_PATTERN = r"(?:[(,;!]|\b(?:EVENT|PATTERN|FROM))\s*"
 _KEYWORDS = r"IN|AND|OR|AS|IS|LIKE|NULL|TRUE|FALSE|BETWEEN|LIMIT|WHERE|WITHIN|RETURN|OUTPUT|CASE|END|FROM|CONTAINS"
@@ -59,6 +61,17 @@ _SLIPS = (
         r"(?:\bPATTERN\s*\([^()]*\0[^()]*\)\s*DEFINE|\0(?:DEFINE|MEASURES))\b",
         "write the events with commas, and the conditions of DEFINE in WHERE: EVENT SEQ(A a, B b) WHERE b.x > a.x",
     ),
+    _slip(rf"{_IN_PATTERN}NOT\s+EXISTS\s+({_TYPE})\s+\0(\w+)", r"write an event that does not occur as !(\1 \2)"),
+    _slip(rf"{_IN_PATTERN}NOT\s+EXISTS\s*\0\(?\s*({_TYPE})\s+(\w+)", r"write an event that does not occur as !(\1 \2)"),
+    _slip(rf"{_IN_PATTERN}NEXT\s+{_TYPE}\s+\0", "an event follows another after a comma: leave NEXT out"),
+    _slip(rf"{_IN_PATTERN}\0[‘’“”„«]([^‘’“”„«»\n]*)[‘’“”»]", r"write the type in backticks: `\1`"),
+    _slip(r",\s*\0\)", "leave out the comma before the parenthesis"),
+    _slip(r"\b(?:WHERE|RETURN)\b.*\0[‘’“”„«]([^‘’“”„«»\n]*)[‘’“”»]", r"write a string in straight quotes: '\1'"),
+    _slip(
+        rf"\b(\d+(?:\.\d+)?)\s*\0({_NO_UNIT}[A-Za-z_]\w*(?:\[[^\[\]]*\])?\.(?:\w+|`[^`]+`))",
+        r"write a product with `*`: \1 * \2",
+    ),
+    _slip(r"\bEVENT\s+\0[|]", "write the events, and their conditions in WHERE: EVENT SEQ(A a, B b) WHERE a.x > 1"),
     _slip(
         r"(\w+\.\w+)\s*\[[^\[\]]*:[^\[\]]*\]\s*\0",
         r"a part of a text is substr(\1, 2), and its number CAST(substr(\1, 2) AS int)",
@@ -80,7 +93,7 @@ _SLIPS = (
         r"\0\.(?:win|std)\b|\.(?:win|std)\0",
         "write the window with the pattern: WITHIN 5 minutes, in EQL (first, last) OCCURS WITHIN 5 minutes",
     ),
-    _slip(rf"{_IN_PATTERN}every\s+\w+\s+\0", "a match may begin at every event: leave EVERY out"),
+    _slip(rf"{_IN_PATTERN}every\s+\w+\s*\0", "a match may begin at every event: leave EVERY out"),
     _slip(
         rf"{_IN_PATTERN}([\w`]+)\s*\0\(\s*[\w.`]+\s*(?:[<>=!]|LIKE\b|IN\b|IS\b)",
         r"write the conditions of an event in WHERE: \1 a ... WHERE a.x > 1",
@@ -142,7 +155,7 @@ _SLIPS = (
         "write the conditions in braces: { [id] AND a.x > 1 }",
     ),
     _slip(r"\bWHERE\s+\0\{", "name a strategy before the braces: skip_till_next_match(a, b[]) { ... }"),
-    _slip(r"(\w+)\s+(\w+)(?:\[\s*\])?\0([+*]|\{[\d, ]+\})", r"write the closure after the type: \1\3 \2[]"),
+    _slip(r"(\w+|`[^`]+`)\s+(\w+)(?:\[\s*\])?\0([+*]|\{[\d, ]+\})", r"write the closure after the type: \1\3 \2[]"),
     _slip(rf"{_IN_PATTERN}([\w`]+)\s*\0\{{\s*,\s*(\d+)\s*\}}", r"write both bounds: \1{1,\2}, or \1{0,\2}"),
     _slip(rf"{_IN_PATTERN}([\w`]+)\s*\0\?\s*(\w*)", r"write one or none as a closure: \1{0,1} \2[]"),
     _slip(
@@ -303,6 +316,11 @@ _SLIPS = (
     _slip(
         r"\bPATTERN\s*(?!SEQ)\(?\s*[\w`]+\s+\w+\s+\0(?!WITHIN|WHERE|RETURN|LIMIT)\w",
         "write `;` between an event and the next one: A a; B b",
+    ),
+    _slip(
+        r"(?:[=<>]\s*\0(?:(?:WITHIN|RETURN|LIMIT|OUTPUT|AND|OR)\b|[,)}]|\Z)|\.\s*\0(?:[=<>,)}]|\Z))",
+        "a value or a name is missing here; in a shell, write the query in single quotes: in double quotes, $name and "
+        "`name` are replaced",
     ),
     _slip(r"\s\0#", COMMENTS),
 )

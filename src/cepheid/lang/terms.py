@@ -201,6 +201,15 @@ def occurs_within(first: str, second: str, amount: int | float | str, unit: str 
 
 
 def duration(amount: int | float | str, unit: str = OWN_UNIT) -> Duration:
+    """A length of time; a string is the name of a parameter."""
+    if isinstance(amount, str) and not LABEL.fullmatch(amount):
+        number, _, rest = amount.strip().partition(" ")
+        written = f'{number}, "{rest or unit}"' if rest or unit != OWN_UNIT else number
+        raise InputProblem(
+            f"`{shown(amount)}` is a string, and not the name of a parameter",
+            expected='a number and its unit: 5, "minutes"',
+            hint=f"write {written}" if number.isdecimal() else None,
+        )
     if unit.lower() not in UNIT_WORDS:
         raise InputProblem(
             f"unknown unit `{shown(unit)}`",

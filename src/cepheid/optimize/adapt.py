@@ -137,6 +137,11 @@ def policy_of(adaptive: bool | Policy) -> Policy | None:
     """The policy of an `adaptive` option; None for plans that do not change."""
     if isinstance(adaptive, bool):
         return Adaptive() if adaptive else None
+    if not hasattr(adaptive, "observed_every"):
+        raise InputProblem(
+            f"the option `adaptive` is of type `{type(adaptive).__name__}`",
+            expected="True, False or cepheid.Adaptive()",
+        )
     return adaptive
 
 

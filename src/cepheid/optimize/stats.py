@@ -75,6 +75,13 @@ def from_json(text: str, source: str = "the statistics") -> Stats:
         found = json.loads(text)
     except json.JSONDecodeError as problem:
         raise InputProblem(f"{source} is not JSON: {problem.msg} in line {problem.lineno}") from None
+    return stats_of(found, source)
+
+
+def stats_of(found: object, source: str = "the statistics") -> Stats:
+    """Statistics in the form of a file, as Python reads it."""
+    if isinstance(found, Stats):
+        return found
     if not isinstance(found, dict) or set(found) - set(_SECTIONS):
         raise InputProblem(f"{source} has other parts than statistics", expected=f"an object with {listing(_SECTIONS)}")
     for section in _SECTIONS[:-1]:
@@ -84,7 +91,7 @@ def from_json(text: str, source: str = "the statistics") -> Stats:
         raise InputProblem(f"`total_rate` of {source} is no rate", expected="a number of events per tick")
     orders = {}
     for pair, share in found.get("orders", {}).items():
-        earlier, separator, later = pair.partition(";")
+        earlier, separator, later = str(pair).partition(";")
         if not separator:
             raise InputProblem(f"`orders` of {source} has `{pair}`", expected="two variables, `A;B`")
         orders[earlier.strip(), later.strip()] = float(share)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -63,8 +64,33 @@ def require_times(file: Path, names: Iterable[str], columns: Columns) -> None:
             raise InputProblem(
                 f"`{shown(str(file), 200)}` has no column `{shown(column)}`",
                 expected=f"the {noun} column; the file has {listing(names)}",
-                hint=did_you_mean(column, names) or f"name it with --{noun}-column",
+                hint=_meant(file, column, list(names)) or f"name it with --{noun}-column, or {noun}_column='...'",
             )
+
+
+def _meant(file: Path, column: str, names: Sequence[str]) -> str | None:
+    """What to do about a header without the time column: it may be another line, or have another delimiter."""
+    meant = did_you_mean(column, names)
+    if meant is not None or not names:
+        return meant
+    if suffix_of(file) in _SUFFIXES["csv"]:
+        if names[0].startswith(("#", "//")):
+            return f"the first line is `{shown(names[0])}`: remove the lines before the names of the columns"
+        if any(_VALUE.fullmatch(name) for name in names):
+            return "the first line seems to be an event: write a line with the names of the columns before it"
+        odd = (
+            re.search(rf"{re.escape(column)}([^\w\s.\"])|([^\w\s.\"]){re.escape(column)}", names[0])
+            if len(names) == 1
+            else None
+        )
+        if odd is not None:
+            option = f"delimiter={odd[1] or odd[2]}"
+            return f"name the delimiter: --input {shown(str(file), 200)},{option}, or delimiter='{odd[1] or odd[2]}'"
+    return None
+
+
+_VALUE = re.compile(r"-?[0-9][0-9.,:/TZ +-]*")
+"""A number or a time."""
 
 
 class Format(Protocol):
@@ -148,7 +174,24 @@ def expand(path: str, format: str | None = None) -> list[tuple[Path, str]]:
     if os.path.islink(path):
         target = shown(os.readlink(path), 200)
         raise InputProblem(f"the link `{shown(path, 200)}` leads nowhere: there is no `{target}`")
-    raise InputProblem(f"there is no file `{shown(path, 200)}`", hint=did_you_mean(Path(path).name, neighbours(path)))
+    raise no_file(path)
+
+
+def no_file(path: str) -> InputProblem:
+    """The error of a path that does not exist."""
+    remote = re.match(r"(\w+)://", path)
+    if remote is None:
+        is_glob = any(character in path for character in "*?[")
+        hint = None if is_glob else did_you_mean(Path(path).name, neighbours(path), _ALIKE)
+    elif remote[1] == "file":
+        hint = f"write the path alone: {shown(path.removeprefix('file://'), 200)}"
+    else:
+        hint = "files are local: download it first, or read it into a table, as pandas.read_csv does, and match that"
+    return InputProblem(f"there is no file `{shown(path, 200)}`", hint=hint)
+
+
+_ALIKE = 0.8
+"""How similar the name of another file is: `n.csv` is not `ns.csv`."""
 
 
 def _plain_files(root: Path) -> tuple[str, ...]:

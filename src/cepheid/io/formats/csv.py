@@ -108,6 +108,12 @@ def _header(file: Path, raw: str, cells: list[str] | str, required: Columns | No
     if isinstance(cells, str):
         raise InputProblem(f"the header of {path} cannot be read: {cells}")
     names = header_names(cells)
+    if not any(names):
+        raise InputProblem(
+            f"the first line of {path} is blank",
+            expected="the names of the columns",
+            hint="remove the lines before them",
+        )
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise InputProblem(f"{path} has two columns named `{shown(twice[0])}`", hint="rename one of them")

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.json import ParseOptions, ReadOptions, read_json
 
-from cepheid.errors import InputProblem, shown
+from cepheid.errors import InputProblem, listing, shown
 from cepheid.io.formats import BrokenRow, RawRow, suffix_of
 from cepheid.io.formats.text import (
     BLOCK,
@@ -66,7 +66,10 @@ def _with_usual_times(values: dict[str, Any], columns: Columns) -> dict[str, Any
 
 def _rows(file: Path, columns: Columns) -> Iterable[RawRow | BrokenRow]:
     content = content_of(file, columns.text.encoding)
-    items = _document(content, columns) if suffix_of(file) == ".json" else None
+    try:
+        items = _document(content, columns) if suffix_of(file) == ".json" else None
+    except Malformed as problem:
+        return [BrokenRow(1, str(problem), shown(content.decode(errors="backslashreplace"), 1_000))]
     if items is None:
         return _lines(content)
     return [
@@ -106,8 +109,19 @@ def _document(content: bytes, columns: Columns) -> list[Any] | None:
         return whole
     if not isinstance(whole, dict) or value_of(whole, columns.time) is not None:
         return [whole] if isinstance(whole, dict) else None
-    arrays = [item for item in whole.values() if isinstance(item, list) and item and isinstance(item[0], dict)]
-    return arrays[0] if len(arrays) == 1 else None
+    arrays = {
+        name: item for name, item in whole.items() if isinstance(item, list) and item and isinstance(item[0], dict)
+    }
+    if len(arrays) > 1:
+        raise Malformed(f"several arrays of objects: {listing(arrays)}")
+    return next(iter(arrays.values()), None)
+
+
+def _is_document(content: bytes, columns: Columns) -> bool:
+    try:
+        return _document(content, columns) is not None
+    except Malformed:
+        return True
 
 
 def decode_object(text: str) -> dict[str, Any]:
@@ -187,7 +201,7 @@ def json_columns(file: Path, columns: Columns, type: str | None) -> TextTable | 
     lines = Lines.of(content)
     if columns.text.rewrites_times:
         return None
-    if suffix_of(file) == ".json" and _document(content, columns) is not None:
+    if suffix_of(file) == ".json" and _is_document(content, columns):
         return None
     objects = _all_objects(lines) or _sifted(lines)
     type_column = columns.type if type is None else None

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid.errors import InputProblem, shown
-from cepheid.io.formats import COMPRESSED, BrokenRow, RawRow
+from cepheid.io.formats import COMPRESSED, FORMATS, BrokenRow, RawRow
 from cepheid.io.inputs import Columns
 from cepheid.io.stream_rows import StreamReader
 from cepheid.io.times import usual_time
@@ -139,6 +139,10 @@ _GZIP = b"\x1f\x8b"
 """The first bytes of a compressed file, which no text in UTF-8 has."""
 
 
+_BINARY = {b"PAR1": "parquet", b"ARROW1": "arrow", b"ORC\n": "orc", b"ORC\x08": "orc", b"PK\x03\x04": "a ZIP archive"}
+"""The first bytes of files in other formats."""
+
+
 def content_of(file: Path, encoding: str | None = None) -> bytes:
     """The content in UTF-8. Without an encoding, bytes that are not UTF-8 are left to the reader, and a byte order mark
     shows UTF-16."""
@@ -149,6 +153,15 @@ def content_of(file: Path, encoding: str | None = None) -> bytes:
     except (OSError, EOFError, zlib.error) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
         raise InputProblem(f"cannot read `{shown(str(file), 200)}`: {reason}") from problem
+    other = next((name for start, name in _BINARY.items() if content.startswith(start)), None)
+    if other is not None:
+        path = shown(str(file), 200)
+        raise InputProblem(
+            f"`{path}` contains {other}, not text",
+            hint=f"name the format: --input {path},format={other}, or cepheid.Input(..., format='{other}')"
+            if other in FORMATS.values()
+            else "unpack it, or save a sheet as CSV",
+        )
     if encoding is None and content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding = "utf-16"
     if encoding is None:
