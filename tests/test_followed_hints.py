@@ -286,6 +286,66 @@ def test_amounts_with_a_currency_are_ordered_by_their_characters() -> None:
     )
 
 
+# --- cautions ---------------------------------------------------------------------------------------------------------
+
+
+def cautions(query: str, events: Any, **options: Any) -> str:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        len(cepheid.match(query, events, **options))
+    return "\n".join(str(one.message) for one in caught if "no match" not in str(one.message))
+
+
+LOGINS = pd.DataFrame({"type": ["A", "A", "B", "B"], "ts": [1, 2, 3, 4], "user": ["ann", "bob", "ann", "bob"]})
+
+
+def test_a_join_of_sql_in_eql() -> None:
+    join = "SELECT * FROM A a; B b WHERE a.user = b.user"
+    assert "write FILTER(a.user = b.user) to pass over other events" in cautions(join, LOGINS)
+    followed = "SELECT * FROM A a; B b WHERE FILTER(a.user = b.user)"
+    assert (found(join, LOGINS), found(followed, LOGINS), cautions(followed, LOGINS)) == (1, 2, "")
+
+
+def test_non_overlapping_matches_without_a_key() -> None:
+    events = LOGINS.assign(type="A")
+    query = "PATTERN SEQ(A{{2}} f[]) WHERE skip_till_next_match(f[]) {{ {} }} WITHIN 5 OUTPUT NON-OVERLAPPING"
+    history = query.format("f[i].user = f[i-1].user")
+    assert "has no partition, so matches of any `user` overlap" in cautions(history, events)
+    assert "write [user]" in cautions(history, events) and cautions(query.format("[user]"), events) == ""
+    assert (found(history, events), found(query.format("[user]"), events)) == (1, 2)
+
+
+def test_values_that_identify_several_events() -> None:
+    events = LOGINS.assign(id=["x", "x", "y", "z"])
+    for output in ("events", "flat", "long"):
+        assert "events share a value of `id`" in cautions(PAIR, events, id_column="id", output=output)
+    assert cautions(PAIR, events, match_id=True) == ""
+    assert cautions(PAIR, events.assign(id=list("wxyz")), id_column="id") == ""
+
+
+def test_values_that_identify_several_events_on_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("type,ts,id\nA,1,x\nA,2,x\nB,3,y\n")
+    done = CliRunner().invoke(app, ["run", PAIR, "-i", str(tmp_path / "a.csv"), "--match-id", "--id-column", "id"])
+    assert "warning: several matches have one `match_id`" in done.stderr
+
+
+SUMMERY = pd.DataFrame({"type": ["A", "B"], "ts": ["2024-07-01 08:30", "2024-07-01 09:00"]})
+
+
+def test_times_of_a_query_beside_those_of_a_zone(tmp_path: Path) -> None:
+    SUMMERY.to_csv(tmp_path / "a.csv", index=False)
+    query = f"{PAIR} WHERE a.ts >= '2024-07-01 08:00' AND hour(b.ts) = 7"
+    text = cautions(query, SUMMERY, zone="Europe/Berlin")
+    assert "write its offset: '2024-07-01T08:00:00+02:00'" in text and "`hour(b.ts)` is in UTC" in text
+    followed = f"{PAIR} WHERE a.ts >= '2024-07-01T08:00:00+02:00' AND hour(b.ts) = 7"
+    assert found(query, SUMMERY, zone="Europe/Berlin") == 0 and found(followed, SUMMERY, zone="Europe/Berlin") == 1
+    assert "write its offset" not in cautions(followed, SUMMERY, zone="Europe/Berlin")
+    assert cautions(query, SUMMERY) == "" and "in UTC" not in cautions(query, SUMMERY, zone="UTC")
+    for command in ("check", "explain", "run"):
+        done = CliRunner().invoke(app, [command, query, "-i", str(tmp_path / "a.csv"), "--zone", "Europe/Berlin"])
+        assert "write its offset: '2024-07-01T08:00:00+02:00'" in done.stderr, command
+
+
 # --- the cookbook -----------------------------------------------------------------------------------------------------
 
 

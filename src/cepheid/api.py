@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from cepheid.analysis import Analysis
 from cepheid.builder import QueryBuilder
-from cepheid.cautions import warnings_for
+from cepheid.cautions import warnings_for, zone_cautions
 from cepheid.deploy.deployment import Deployment, Written, representatives
 from cepheid.deploy.description import explain_deployment
 from cepheid.deploy.outputs import stopped_text
@@ -24,6 +24,7 @@ from cepheid.deploy.unions import deploy_together
 from cepheid.engine.adaptation import ignore
 from cepheid.engine.event_types import require_event_types, settled
 from cepheid.engine.layout import column_names
+from cepheid.engine.match_ids import noticing_repeats
 from cepheid.engine.prepare import Prepared, RunOptions, code_of, feeds_of, prepare, require_used
 from cepheid.engine.query_text import declared_types, require_settled_classes
 from cepheid.engine.run import analyze, run, run_compressed, run_positions
@@ -37,7 +38,7 @@ from cepheid.errors import (
     InputProblem,
     NotAvailable,
     listing,
-    require_string,
+    require_strings,
     shown,
 )
 from cepheid.explanation import Explained, no_match_lines, require_text
@@ -137,8 +138,8 @@ def match(
     have in common runs once. The result is a list of tables, one for each set of output columns. Their first column,
     `query`, is the name of the query. A query that exceeds a limit (`max_matches`, `max_memory`, `max_total_memory`) is
     stopped with a `CepheidWarning`, and the others go on."""
-    require_string("output", output, EVENTS, is_optional=False)
-    require_string("evaluator", evaluator, "runs")
+    require_strings({"output": output}, is_optional=False)
+    require_strings({"evaluator": evaluator})
     if output not in OUTPUTS:
         raise InputProblem(f"unknown output `{shown(output)}`", expected=f"one of {listing(OUTPUTS)}")
     columns = Columns.of(type_column, time_column, start_column, type, _text(match, text))
@@ -185,7 +186,8 @@ def match(
         if partitions is not None and partitions < 1:
             raise InputProblem(f"`partitions` is {partitions}", expected="at least 1")
         batch = _spark_batch(query, parsed, events, columns, run_options, session, partitions, on_workers=True)
-        _warn(batch.prepared)
+        zone, text = columns.text.zone, query if isinstance(query, str) else None
+        _warn(batch.prepared, *zone_cautions(batch.prepared.written, zone, text))
         # The shape is an expression of Spark, on the matches.
         batch = replace(batch, prepared=OutputOptions(EVENTS, detected_at, match_id, id_column).of(batch.prepared))
         matches = batch.shaped(output)
@@ -199,7 +201,10 @@ def match(
             expected=f"one of {listing(SHAPES)}",
         )
     prepared = _prepared(query, parsed, opened.source, run_options)
-    _warn(prepared, unit_caution(opened.source, prepared.clock), *order_cautions(prepared.written, opened.source))
+    cautions = order_cautions(prepared.written, opened.source) + zone_cautions(
+        prepared.written, opened.source.columns.text.zone, query if isinstance(query, str) else None
+    )
+    _warn(prepared, unit_caution(opened.source, prepared.clock), *cautions)
     if (detected_at or match_id or id_column is not None) and output not in SHAPES:
         column = "detected_at" if detected_at else "match_id"
         raise NotAvailable(f"`{column}` of {output} matches", expected=f"one of the outputs {listing(SHAPES)}")
@@ -211,9 +216,9 @@ def match(
     else:
         prepared = OutputOptions(output, detected_at, match_id, id_column).of(prepared)
         numbered = output == LONG and not isinstance(opened.source, MergedSource)
-        result = run(
-            prepared, opened.source, numbered=numbered, on_switch=on_switch or ignore, on_empty=on_empty
-        ).shaped(output)
+        result = run(prepared, opened.source, numbered=numbered, on_switch=on_switch or ignore, on_empty=on_empty)
+        batches = noticing_repeats(result.batches, id_column, _warn_of_repeat)
+        result = replace(result, batches=batches).shaped(output)
     matches = opened.convert(result.schema, result.batches)
     if not rejects:
         return matches
@@ -231,6 +236,11 @@ def _warn(prepared: Prepared, *cautions: str | None) -> None:
 def _warn_of_no_match(prepared: Prepared, analysis: Analysis) -> None:
     """How far the events got, where the caller calls `match` or, if the matches are an iterator, reads the last one."""
     text = "\n".join(no_match_lines(prepared.query, prepared.plan, analysis))
+    warnings.warn(text, CepheidWarning, stacklevel=_depth_of_caller())
+
+
+def _warn_of_repeat(text: str) -> None:
+    """Where the caller calls `match` or reads the matches."""
     warnings.warn(text, CepheidWarning, stacklevel=_depth_of_caller())
 
 
@@ -356,7 +366,7 @@ def explain(
             raise InputProblem("the iterator of events is empty, so the columns are unknown", expected="one batch")
         written = [Written(str(name), text, dialect) for name, text in query.items()]
         return explain_deployment(planned[0], written, planned[1].source, format)
-    require_string("level", level, "plan")
+    require_strings({"level": level})
     level = level or ("query" if events is None else "plan")
     if level not in LEVELS:
         raise InputProblem(f"unknown level `{shown(level)}`", expected=f"one of {listing(LEVELS)}")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
 from cepheid import expr as ex
 from cepheid.errors import did_you_mean, listing
 from cepheid.events import OWN_UNIT, Clock, Schema
@@ -26,6 +30,7 @@ def warnings_for(query: Query, schema: Schema, clock: Clock) -> list[str]:
         + _bare_times(query)
         + _constant_conditions(query)
     )
+    empty += _tests_of_next(query) + _histories(query)
     empty += _partitions(query) + _float_differences(query) + _first_events(query) + _other_wildcards(query)
     if not schema.types:
         return empty
@@ -91,6 +96,55 @@ def _partitions(query: Query) -> list[str]:
             if isinstance(test.left, Attr) and isinstance(test.right, Attr) and test.left.name != test.right.name
         ][:1]
     return found
+
+
+def _histories(query: Query) -> list[str]:
+    """`f[i].user = f[i-1].user` is a mere condition: matches of other users are not apart."""
+    if not query.non_overlapping or partition_attributes(query):
+        return []
+    return [
+        f"OUTPUT NON-OVERLAPPING has no partition, so matches of any `{test.left.name}` overlap: "
+        f"`{ex.to_text(test)}` is a mere condition; write [{ex.name_text(test.left.name)}]"
+        for test in query.where
+        if isinstance(test, Compare) and test.op == "=" and isinstance(test.left, Attr) and isinstance(test.right, Attr)
+        if (test.left.var, test.left.name) == (test.right.var, test.right.name) and test.left.at is not test.right.at
+    ][:1]
+
+
+def _tests_of_next(query: Query) -> list[str]:
+    """EQL's tests of the next event, where the usual join of SQL is meant."""
+    if query.dialect.name != "eql" or any(isinstance(node, ex.Filter) for node in ex.walk(*query.where)):
+        return []
+    return [
+        f"`{ex.to_text(test)}` tests the very next event, and an event that fails it ends the match; write "
+        f"FILTER({ex.to_text(test)}) to pass over other events"
+        for test in query.where
+        if isinstance(test, Compare) and test.op == "=" and isinstance(test.left, Attr) and isinstance(test.right, Attr)
+        if test.left.var != test.right.var and test.left.name == test.right.name
+    ][:1]
+
+
+_PARTS_OF_DAYS = ("year", "quarter", "month", "day", "dayofweek", "dayofyear", "hour", "date")
+_OFFSET = re.compile(r"(?:Z|[+-]\d\d(?::?\d\d)?)\s*'?\s*\Z", re.IGNORECASE)
+
+
+def zone_cautions(query: Query, zone: str | None, text: str | None) -> list[str]:
+    """Times of a bound query that are those of UTC beside events of another zone. `text` is that of the query."""
+    if zone in (None, "UTC") or text is None:
+        return []
+    found = []
+    for node in ex.walk(*query.where, *(column.expr for column in query.output or ())):
+        if isinstance(node, ex.Call) and node.fn in _PARTS_OF_DAYS and node.args[0].type.family is Family.TIMESTAMP:
+            found.append(f"`{ex.to_text(node)}` is in UTC, and the times of the events are those of {zone}")
+        elif isinstance(node, Const) and node.type.family is Family.TIMESTAMP and isinstance(node.value, int):
+            written = "" if node.span is None else text[node.span.start : node.span.end]
+            time = datetime(1970, 1, 1) + timedelta(microseconds=node.value)
+            if written and ":" in written and not _OFFSET.search(written):
+                found.append(
+                    f"`{written}` is in UTC, and the times of the events are those of {zone}; write its offset: "
+                    f"'{time.replace(tzinfo=ZoneInfo(str(zone))).isoformat()}'"
+                )
+    return list(dict.fromkeys(found))
 
 
 def _constant_conditions(query: Query) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -198,14 +198,17 @@ def named_twice(sentence: str, thing: str, span: Span | None, hint: str | None =
     return PatternProblem(f"{sentence} twice", span=span, expected=f"a name of its own for each {thing}", hint=hint)
 
 
-def require_string(option: str, value: object, example: str, is_optional: bool = True) -> None:
-    """Refuses an argument of another type where a string belongs."""
-    if not isinstance(value, str) and not (value is None and is_optional):
-        raise InputProblem(
-            f"the option `{option}` is of type `{type(value).__name__}`",
-            expected="a string",
-            hint=f"write {option}={example!r}",
-        )
+def require_strings(options: Mapping[str, object], is_optional: bool = True) -> None:
+    """Refuses arguments of another type where strings belong."""
+    for name, value in options.items():
+        if not isinstance(value, str) and not (value is None and is_optional):
+            raise InputProblem(
+                f"the option `{name}` is of type `{type(value).__name__}`",
+                expected="a string" + (f", such as {name}={_EXAMPLES[name]!r}" if name in _EXAMPLES else ""),
+            )
+
+
+_EXAMPLES = {"time_column": "ts", "type_column": "type", "type": "login", "output": "flat", "id_column": "id"}
 
 
 def did_you_mean(found: str, known: Iterable[str], similarity: float = 0.6) -> str | None:

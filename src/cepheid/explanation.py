@@ -15,7 +15,7 @@ from cepheid import tree_plan as tp
 from cepheid.analysis import Analysis
 from cepheid.core_language import core_form, endless_chains, unindexed
 from cepheid.dialect import RUNS, Closure, Windows
-from cepheid.errors import InputProblem, did_you_mean, listing, require_string, shown
+from cepheid.errors import InputProblem, did_you_mean, listing, require_strings, shown
 from cepheid.events import HISTORY, OWN_UNIT, START, Clock, Duration
 from cepheid.expr import (
     Aggregate,
@@ -89,7 +89,7 @@ def explain(
 
 def rendered(description: Explanation, format: str) -> Explained:
     """A description in a format."""
-    require_string("format", format, "text", is_optional=False)
+    require_strings({"format": format}, is_optional=False)
     render = FORMATS.get(format)
     if render is None:
         raise InputProblem(

@@ -13,9 +13,10 @@ from typing import IO, Any
 import pyarrow as pa
 
 from cepheid.analysis import Analysis
-from cepheid.cautions import warnings_for
+from cepheid.cautions import warnings_for, zone_cautions
 from cepheid.engine.adaptation import ignore
 from cepheid.engine.event_types import require_event_types
+from cepheid.engine.match_ids import noticing_repeats
 from cepheid.engine.passing import Progress
 from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, prepare, require_used
 from cepheid.engine.query_text import QueryText, declared_types
@@ -53,6 +54,10 @@ class FileRun:
     """Files in the directories of the inputs that have no known format."""
     inputs: tuple[str, ...] = ()
     """The names of the inputs."""
+    text: str | None = None
+    """The text of the query."""
+    repeats: list[str] = field(default_factory=list)
+    """That matches share an identifier, after the run."""
 
     @classmethod
     def open(
@@ -83,12 +88,15 @@ class FileRun:
                 shape=output.shape,
                 unread=unread,
                 inputs=tuple(i.name for i in inputs),
+                text=written.text,
             )
 
     @property
     def warnings(self) -> list[str]:
         found = warnings_for(self.prepared.written, self.prepared.schema, self.prepared.clock)
         found += order_cautions(self.prepared.written, self.source)
+        if (zone := self.source.columns.text.zone) is not None:
+            found += zone_cautions(self.prepared.written, zone, self.text)
         return [f"warning: {text}" for text in found]
 
     def write(self, file: IO[bytes], format: str, progress: Progress = ignore) -> int:
@@ -116,7 +124,10 @@ class FileRun:
         matches: list[int] = []
 
         def counted() -> Iterator[pa.RecordBatch]:
-            for batch in result.batches:
+            ids, batches = self.prepared.match_ids, result.batches
+            if ids is not None and ids.events.column is not None:
+                batches = noticing_repeats(batches, ids.events.column, self.repeats.append)
+            for batch in batches:
                 matches.append(batch.num_rows)
                 yield batch
 

@@ -141,6 +141,8 @@ def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) ->
         )
     if run.backend != REFERENCE:
         yield evaluator_line(prepared.plan)
+    for text in run.repeats:
+        yield f"warning: {text}"
     for switch in run.switches:
         yield f"the plan changed {switch}"
 

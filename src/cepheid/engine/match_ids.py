@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -142,6 +142,31 @@ class MatchIds:
         if self.is_carried:
             return identity_words(rows.take([IDENTITY], positions).column(IDENTITY))
         return self.events.words(rows, positions)
+
+
+_MOST_SEEN = 100_000
+"""How many identifiers of matches are compared."""
+
+
+def noticing_repeats(
+    batches: Iterable[pa.RecordBatch], column: str | None, on_repeat: Callable[[str], None]
+) -> Iterator[pa.RecordBatch]:
+    """The batches of matches, and a call if two of the first have one identifier, as the events of `column` share."""
+    seen: set[str] = set()
+    is_open = column is not None
+    for batch in batches:
+        if is_open:
+            found = batch.column(MATCH_ID).slice(0, _MOST_SEEN).to_pylist()
+            before = len(seen)
+            seen.update(found)
+            if len(seen) < before + len(found):
+                on_repeat(
+                    f"several matches have one `{MATCH_ID}`: events share a value of `{column}`; "
+                    "name another id_column, or none"
+                )
+                is_open = False
+            is_open = is_open and len(seen) < _MOST_SEEN
+        yield batch
 
 
 def match_words(seed: str, groups: Mapping[str, tuple[Array, Array]], count: int) -> Array:

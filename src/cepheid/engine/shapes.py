@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from cepheid import expr as ex
 from cepheid.engine.detected_at import with_detection
 from cepheid.engine.prepare import Prepared, with_match_ids
-from cepheid.errors import InputProblem, NotAvailable, listing, require_string, shown
+from cepheid.errors import InputProblem, NotAvailable, listing, require_strings, shown
 from cepheid.io.rows import INPUT_ROW
 from cepheid.pattern import Query
 from cepheid.runtime.kernel import Array
@@ -53,8 +53,8 @@ class OutputOptions:
     """The column that identifies events, for `match_id`; None: all their columns do."""
 
     def __post_init__(self) -> None:
-        require_string("id_column", self.id_column, "id")
-        require_string("output_shape", self.shape, EVENTS, is_optional=False)
+        require_strings({"id_column": self.id_column})
+        require_strings({"output_shape": self.shape}, is_optional=False)
         if self.shape not in SHAPES:
             raise InputProblem(f"unknown output shape `{shown(self.shape)}`", expected=f"one of {listing(SHAPES)}")
 

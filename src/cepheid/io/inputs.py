@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypedDict
 
-from cepheid.errors import InputProblem, did_you_mean, listing, require_string, shown
+from cepheid.errors import InputProblem, did_you_mean, listing, require_strings, shown
 from cepheid.io.times import unit_of
 from cepheid.io.zones import require_zone
 
@@ -20,14 +20,8 @@ NO_COLUMN = "\0none"
 """The name of the type column of an input that has none. No input has such a column, because a NUL is refused."""
 
 
-_EXAMPLES = {"delimiter": ";", "decimal": ",", "thousands": ".", "time_format": "%d.%m.%Y", "encoding": "latin-1"}
-_INPUT_EXAMPLES = {
-    "type": "Login",
-    "type_column": "type",
-    "time_column": "ts",
-    "start_column": "start",
-    "format": "csv",
-}
+_TEXTS = ("delimiter", "decimal", "thousands", "time_format", "encoding")
+_NAMES = ("type", "type_column", "time_column", "start_column", "format")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +41,7 @@ class TextOptions:
     """The zone of times without an offset, such as `Europe/Berlin`, also in tables; None: UTC."""
 
     def __post_init__(self) -> None:
-        for name, example in _EXAMPLES.items():
-            require_string(name, getattr(self, name), example)
+        require_strings({name: getattr(self, name) for name in _TEXTS})
         for name in ("delimiter", "decimal", "thousands"):
             if (text := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _read_character(text, name))
@@ -117,10 +110,9 @@ class Columns:
         text: TextOptions = PLAIN_TEXT,
     ) -> Columns:
         """The keyword arguments of `match`, `explain` and `stream`."""
-        require_string("type_column", type_column, "type")
-        require_string("time_column", time_column, "ts", is_optional=False)
-        require_string("start_column", start_column, "start")
-        require_string("type", type, "Login")
+        require_strings({"type_column": type_column, "start_column": start_column, "type": type})
+        if not isinstance(time_column, str):
+            require_strings({"time_column": time_column}, is_optional=False)
         name = NO_COLUMN if type_column is None else type_column
         return cls(name, time_column, start_column, event_type=type, text=text)
 
@@ -198,8 +190,7 @@ class Input(TextOptions):
 
     def __post_init__(self) -> None:
         TextOptions.__post_init__(self)
-        for name, example in _INPUT_EXAMPLES.items():
-            require_string(name, getattr(self, name), example)
+        require_strings({name: getattr(self, name) for name in _NAMES})
         if self.time_unit is not None:
             object.__setattr__(self, "time_unit", unit_of(self.time_unit))
 

@@ -18,7 +18,7 @@ from cepheid.errors import (
     SyntaxProblem,
     did_you_mean,
     listing,
-    require_string,
+    require_strings,
     shown,
 )
 from cepheid.lang import ced, eql, sase, sase_plus, zstream
@@ -197,7 +197,7 @@ def _types(query: Query) -> Iterator[str]:
 
 
 def _language(block: _Block, name: str) -> Dialect:
-    require_string("dialect", name, AUTO, is_optional=False)
+    require_strings({"dialect": name}, is_optional=False)
     wanted = name.strip().lower()
     if wanted not in (AUTO, ""):
         for dialect in DIALECTS:

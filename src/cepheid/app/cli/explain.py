@@ -51,6 +51,7 @@ def explain_command(
     inputs, columns = [Input.parse(text) for text in input], events.columns
     with report.progress("reading"):
         opened = FileRun.open(written, parsed, inputs, columns, options)
+    report.warn(opened.warnings)
     with written.located_errors(), report.progress("matching" if analyze else "planning", opened.source.count):
         prepared = opened.prepared
         analysis = analyzed(prepared, opened.source) if analyze else None
