@@ -6,15 +6,18 @@ import contextlib
 import importlib.util
 import io
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
 from sample_events import require_compiled
 
 import cepheid
+from cepheid.errors import CepheidError
 from cepheid.lang import DIALECTS, parse, recognise, to_text
 
 if TYPE_CHECKING:
@@ -118,11 +121,31 @@ def test_recipes_find_the_matches_that_they_show(page: Path) -> None:
         assert markdown_table(rows_of(query, path, language)) == table.rstrip()
 
 
-def test_pictures_of_recipes_are_those_that_the_command_draws() -> None:
+def timeline_tool() -> Any:
     spec = importlib.util.spec_from_file_location("timeline", ROOT / "tools" / "timeline.py")
     assert spec is not None and spec.loader is not None
     timeline = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(timeline)
+    return timeline
+
+
+def test_a_time_line_of_other_columns_long_types_and_a_long_query() -> None:
+    kinds = ["a very long event type", "B", "C"]
+    events = pa.table({"kind": kinds, "at": pa.array([1, 2, 3]), "user": ["x"] * 3})
+    query = "EVENT SEQ(`a very long event type` a, B b) WHERE [user]" + " AND a.user = b.user" * 10
+    timeline = timeline_tool()
+    svg = timeline.picture(query, events, "kind", "at")
+    assert ">a very long e…</text>" in svg and ">a very long event type</text>" not in svg
+    width = int(re.search(r"width='(\d+)'", svg)[1])  # type: ignore[index]
+    assert width <= 1_200 and ">3</text>" in svg
+    for columns, text in (((), query), (("kind", "at"), "EVENT SEQ(C c, B b)")):
+        with pytest.raises(CepheidError, match="no column `type`|no match to draw"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            timeline.picture(text, events, *columns)
+
+
+def test_pictures_of_recipes_are_those_that_the_command_draws() -> None:
+    timeline = timeline_tool()
     pictures = timeline.cookbook_pictures()
     assert len(pictures) == len(RECIPES)
     assert [path.name for path, svg in pictures.items() if path.read_text() != svg] == []

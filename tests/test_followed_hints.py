@@ -223,6 +223,22 @@ def test_an_option_that_is_no_string(option: str) -> None:
         assert error.what == f"the option `{option}` is of type `{type(value).__name__}`"
 
 
+def test_an_unknown_option_lists_options_alone() -> None:
+    expected = refused(lambda: cepheid.match(PAIR, EVENTS, timecolumn="ts")).expected or ""  # type: ignore[call-arg]
+    assert "`time_column`" in expected and "`query`" not in expected and "`events`" not in expected
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        (["stream", PAIR, "-i", "d", "-o", "o", "--checkpoint", "c"], "a query is given with --query TEXT"),
+        (["explain", PAIR, "-o", "x.svg"], "--format svg > a.svg"),
+    ],
+)
+def test_arguments_of_commands(command: list[str], hint: str) -> None:
+    assert hint in CliRunner().invoke(app, command).stderr
+
+
 def test_other_arguments_of_another_type() -> None:
     calls: list[Callable[[], object]] = [
         lambda: cepheid.match(PAIR, EVENTS, output=None),  # type: ignore[arg-type]
@@ -284,6 +300,12 @@ def test_amounts_with_a_currency_are_ordered_by_their_characters() -> None:
     assert (
         found("EVENT SEQ(A a, B b) WHERE CAST(substr(b.m, 2) AS double) > CAST(substr(a.m, 2) AS double)", TEXTS) == 2
     )
+
+
+def test_the_second_event_of_a_closure() -> None:
+    wrong = "PATTERN SEQ(B{2} r[]) WHERE skip_till_next_match { r[2].x > 1 }"
+    assert "components of their own: A a, A b" in (refused(lambda: cepheid.parse(wrong)).hint or "")
+    assert found("PATTERN SEQ(B r, B s) WHERE skip_till_next_match { s.x > 1 }") == 1
 
 
 # --- cautions ---------------------------------------------------------------------------------------------------------

@@ -2,13 +2,18 @@
 
 python tools/timeline.py QUERY_FILE EVENTS.csv > picture.svg     one picture
 python tools/timeline.py --cookbook                              the pictures of docs/cookbook
+
+--type-column and --time-column name the columns of the type and the time, if they are not `type` and `ts`.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
+import textwrap
 from collections.abc import Mapping
+from datetime import datetime
 from html import escape
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +23,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 import cepheid
+from cepheid.errors import CepheidError, listing
 from cepheid.lang import DIALECTS, parse
 from cepheid.pattern import partition_attributes
 
@@ -25,17 +31,27 @@ COOKBOOK = Path(__file__).parent.parent / "docs" / "cookbook"
 _LANGUAGES = "|".join(re.escape(dialect.name) for dialect in DIALECTS)
 _FIRST_QUERY = re.compile(rf"^```(?:{_LANGUAGES})\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _LEFT, _STEP, _TOP, _LANE, _RADIUS, _LINE = 130, 84, 26, 62, 7, 18
+_NAME, _QUERY = 14, 120
+"""The most characters of a type, and of a line of the query."""
 _STYLE = "font-family='ui-monospace, monospace' font-size='12'"
 _PLAIN, _BOUND, _TEXT = "#b8b8b8", "#c2410c", "#333333"
 
 
-def picture(query: str, events: pa.Table) -> str:
+def picture(query: str, events: pa.Table, type_column: str = "type", time_column: str = "ts") -> str:
     """The query, its events in a lane for each type, and the events of the first match, joined and named."""
-    lanes = list(dict.fromkeys(events["type"].to_pylist()))
-    labels = bound_to(query, events)
+    for column in (type_column, time_column):
+        if column not in events.column_names:
+            raise CepheidError(
+                f"the events have no column `{column}`",
+                expected=f"one of {listing(events.column_names)}",
+                hint="name them with --type-column and --time-column",
+            )
+    kinds = [str(kind) for kind in events[type_column].to_pylist()]
+    lanes = list(dict.fromkeys(kinds))
+    labels = bound_to(query, events, type_column, time_column)
     keys = partition_attributes(parse(query))
-    clock = "%H:%M:%S" if _within_a_day(events) else "%b %d"
-    lines = query.rstrip().splitlines()
+    times = _shown_times(events[time_column].to_pylist())
+    lines = [part for line in query.rstrip().splitlines() for part in _wrapped(line)]
     height = _TOP + _LANE * len(lanes) + 20 + _LINE * len(lines)
     width = max(_LEFT + _STEP * events.num_rows, _LEFT + 8 * max(map(len, lines)))
     parts = [
@@ -44,11 +60,10 @@ def picture(query: str, events: pa.Table) -> str:
     ]
     for number, lane in enumerate(lanes):
         y = _TOP + _LANE * number + 14
-        parts.append(_text(8, y + 4, lane, _TEXT, "start"))
+        parts.append(_text(8, y + 4, _cut(lane), _TEXT, "start"))
         parts.append(f"<line x1='{_LEFT - 16}' y1='{y}' x2='{width - 12}' y2='{y}' stroke='#e2e2e2'/>")
     points = [
-        (_LEFT + _STEP * at + _STEP // 2 - 16, _TOP + _LANE * lanes.index(kind) + 14)
-        for at, kind in enumerate(events["type"].to_pylist())
+        (_LEFT + _STEP * at + _STEP // 2 - 16, _TOP + _LANE * lanes.index(kind) + 14) for at, kind in enumerate(kinds)
     ]
     bound = [points[at] for at in sorted(labels)]
     # Along the lane and then down: each event has an x of its own, so no label lies under the line.
@@ -62,15 +77,28 @@ def picture(query: str, events: pa.Table) -> str:
         if at in labels:
             parts.append(_text(x + 9, y - 8, labels[at], _BOUND, "start"))
         parts.append(_text(x, y + 20, ", ".join(str(row[key]) for key in keys), _TEXT))
-        parts.append(_text(x, y + 34, f"{row['ts']:{clock}}", "#777777"))
+        parts.append(_text(x, y + 34, times[at], "#777777"))
     for number, line in enumerate(lines):
         parts.append(_text(8, _TOP + _LANE * len(lanes) + 24 + _LINE * number, line, _TEXT, "start"))
     return "\n".join([*parts, "</svg>", ""])
 
 
-def bound_to(query: str, events: pa.Table) -> Mapping[int, str]:
+def _cut(name: str) -> str:
+    return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
+
+
+def _wrapped(line: str) -> list[str]:
+    if len(line) <= _QUERY:
+        return [line]
+    return textwrap.wrap(line, _QUERY, subsequent_indent="    ", drop_whitespace=False, break_on_hyphens=False)
+
+
+def bound_to(query: str, events: pa.Table, type_column: str, time_column: str) -> Mapping[int, str]:
     """The positions of the events of the first match, and the name of each."""
-    matches: list[dict[str, Any]] = cepheid.match(query, events, output="positions").to_pylist()
+    columns = {"type_column": type_column, "time_column": time_column}
+    matches: list[dict[str, Any]] = cepheid.match(query, events, output="positions", **columns).to_pylist()
+    if not matches:
+        raise CepheidError("the query has no match to draw")
     first = min(matches, key=lambda match: min(min(p) if isinstance(p, list) else p for p in match.values()))
     names: dict[int, str] = {}
     for var, position in first.items():
@@ -81,9 +109,12 @@ def bound_to(query: str, events: pa.Table) -> Mapping[int, str]:
     return names
 
 
-def _within_a_day(events: pa.Table) -> bool:
-    times = events["ts"].to_pylist()
-    return bool(times[0].date() == times[-1].date())
+def _shown_times(times: list[Any]) -> list[str]:
+    """The time of day, or the day if there are several. Numbers and texts are shown as they are."""
+    if not all(isinstance(time, datetime) for time in times):
+        return list(map(str, times))
+    clock = "%H:%M:%S" if times[0].date() == times[-1].date() else "%b %d"
+    return [f"{time:{clock}}" for time in times]
 
 
 def _text(x: int, y: int, text: str, colour: str, anchor: str = "middle") -> str:
@@ -108,7 +139,15 @@ if __name__ == "__main__":
         for path, svg in cookbook_pictures().items():
             path.parent.mkdir(exist_ok=True)
             path.write_text(svg)
-    elif len(sys.argv) == 3:
-        print(picture(Path(sys.argv[1]).read_text(), pacsv.read_csv(sys.argv[2])), end="")
     else:
-        sys.exit(__doc__)
+        parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser.add_argument("query_file", type=Path)
+        parser.add_argument("events")
+        parser.add_argument("--type-column", default="type")
+        parser.add_argument("--time-column", default="ts")
+        given = parser.parse_args()
+        try:
+            table = pacsv.read_csv(given.events)
+            print(picture(given.query_file.read_text(), table, given.type_column, given.time_column), end="")
+        except CepheidError as error:
+            sys.exit(str(error))

@@ -498,7 +498,8 @@ def _prepared(source_text: str | Query, query: Query, source: SourceDescription,
 
 def _text(of: Callable[..., Any], keywords: Mapping[str, Any]) -> TextOptions:
     """How text files are written. Refuses a keyword argument that the function does not have."""
-    names = [parameter for parameter in inspect.signature(of).parameters if parameter != "text"]
+    parameters = inspect.signature(of).parameters.values()
+    names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     names += TextKeywords.__annotations__
     unknown = next((name for name in keywords if name not in names), None)
     if unknown is not None:

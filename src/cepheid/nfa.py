@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from cepheid.expr import to_text, variables
+from cepheid.expr import Compare, Expr, to_text, variables
 from cepheid.logic import expanded, last_instantiated
 from cepheid.pattern import EventClass, Query, Role, Strategy, partition_attributes
 
@@ -79,8 +79,15 @@ def _placed(query: Query, components: list[str], found: Mapping[str, Role]) -> d
         if any(found[var].negated for var in variables(predicate)):
             continue
         component, edge = last_instantiated(predicate, order)
-        placed.setdefault((components[component], edge), []).append(to_text(predicate))
+        placed.setdefault((components[component], edge), []).append(_formula(predicate))
     return placed
+
+
+def _formula(predicate: Expr) -> str:
+    """A value that equals itself is not null."""
+    if isinstance(predicate, Compare) and predicate.op == "=" and predicate.left == predicate.right:
+        return f"{to_text(predicate.left)} IS NOT NULL"
+    return to_text(predicate)
 
 
 def _ignore(query: Query, condition: str) -> str:
@@ -121,9 +128,13 @@ def _all(formulas: list[str]) -> str:
 def _notes(query: Query, found: Mapping[str, Role]) -> tuple[str, ...]:
     """Negation is that of a nested query (§3.1): it removes matches of the automaton of the positive components."""
     notes = []
-    for var, role in found.items():
+    names = list(found)
+    for at, (var, role) in enumerate(found.items()):
         if role.negated:
             about = (p for p in expanded(query) if var in variables(p))
             formula = _all([_type_test(role.event_class), *(to_text(p) for p in about)])
-            notes.append(f"a match is removed if a {var} occurs there: {formula}")
+            before = next((name for name in reversed(names[:at]) if not found[name].negated), None)
+            after = next((name for name in names[at:] if not found[name].negated), None)
+            where = " and ".join(f"{word} {name}" for word, name in (("after", before), ("before", after)) if name)
+            notes.append(f"a match is removed if {var} occurs {where}: {formula}")
     return tuple(notes)

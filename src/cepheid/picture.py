@@ -100,7 +100,8 @@ def tree_picture(tree: Node) -> str:
 
 
 def _on_page(drawn: _Drawing) -> str:
-    return _svg(drawn.elements, drawn.height).rstrip()
+    shifted = f'<g transform="translate(1 1)">{"".join(drawn.elements)}</g>'  # the borders of boxes at 0 are 1 wide
+    return _svg([shifted], drawn.height + 2).rstrip()
 
 
 def _svg(elements: Iterable[str], height: int, namespace: str = "") -> str:
@@ -171,7 +172,8 @@ def _tree(node: Node) -> _Drawing:
 
 def _automaton(automaton: Automaton) -> _Drawing:
     """The states from top to bottom, as in Figure 2 of the paper: solid begin and take edges, dashed ignore edges,
-    thick proceed edges. Loops are to the right of their state, edges that pass over a state to the left."""
+    thick proceed edges. Loops are to the right of their state, edges that pass over a state to the left.
+    Negations are below."""
     elements: list[str] = []
     x, y = 60, 0
     middles: dict[str, int] = {}
@@ -204,7 +206,10 @@ def _automaton(automaton: Automaton) -> _Drawing:
         here, there = middles[edge.source], middles[edge.target]
         path = f"M{x - _RADIUS} {here} C4 {here + 20} 4 {there - 20} {x - _RADIUS - 4} {there}"
         elements.append(_arrow(path, edge.kind))
-    return _Drawing(tuple(elements), y)
+    for line in (line for note in automaton.notes for line in wrapped(note, _fitting(0))):
+        elements.append(_text(0, y + _LINE, line))
+        y += _LINE
+    return _Drawing(tuple(elements), y + _PAD * bool(automaton.notes))
 
 
 def _edge_lines(edge: Edge) -> Iterator[str]:

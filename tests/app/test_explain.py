@@ -139,7 +139,7 @@ def test_negated_components_are_no_states() -> None:
         parse("PATTERN SEQ(A a, ~(N n), B b) WHERE skip_till_any_match(a, b) { n.x = a.x } WITHIN 5 units")
     )
     assert automaton.states == ("a", "b", "F")
-    assert automaton.notes == ("a match is removed if a n occurs there: type is N AND n.x = a.x",)
+    assert automaton.notes == ("a match is removed if n occurs after a and before b: type is N AND n.x = a.x",)
 
 
 # --- formats ----------------------------------------------------------------------------------------------------------

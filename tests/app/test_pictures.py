@@ -144,3 +144,13 @@ def test_states_with_long_names_show_their_index() -> None:
     shown = assert_readable(cepheid.explain(query, format="svg"))
     assert {"me…[1]", "me…[i]", "measu…"} <= set(shown)
     assert any("dashed ones ignore" in label for label in shown)
+
+
+def test_a_negation_is_below_the_automaton_and_a_border_is_inside_the_picture() -> None:
+    query = "PATTERN SEQ(A a, ANY(B, C){2,} b[], ~(E e), S s) WHERE skip_till_any_match { b[1].v = b[1].v } WITHIN 9"
+    for format in ("svg", "html"):
+        shown = cepheid.explain(query, format=format)
+        assert "a match is removed if e occurs after b and before s: type is E" in shown, format
+        assert "b[1].v IS NOT NULL" in shown
+    for picture in re.findall(r"<svg.*?</svg>", cepheid.explain(query, format="html"), re.DOTALL):
+        assert '<g transform="translate(1 1)">' in picture

@@ -66,7 +66,10 @@ def _hint(var: str, inside: str, text: str) -> str | None:
     if re.fullmatch(r"i-\d+", inside):
         return f"{var}[i-1] is the event before {var}[i]; for others write a component for each: A a, A b, A c"
     if re.fullmatch(r"-?\d+", inside):
-        return f"the first event is {var}[1], the last {var}[{var}.LEN]; others are {var}[i] and {var}[i-1]"
+        return (
+            f"the first event is {var}[1], the last {var}[{var}.LEN]; others are {var}[i] and {var}[i-1], or have "
+            "components of their own: A a, A b, A c"
+        )
     if re.fullmatch(r"i\+\d+", inside):
         return f"compare with the event before: {var}[i] and {var}[i-1]"
     if inside.lower() in ("last", "first", "-1", "end", "n"):

@@ -34,6 +34,27 @@ from cepheid.version import __version__
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 """Typer does not export the base of its errors in arguments."""
 _TAKE_EVENTS = ("run", "check", "explain", "deploy")
+_TAKE_QUERIES = ("stream", "detect")
+"""The commands whose query is no argument."""
+
+
+def _problem(error: Exception) -> InputProblem | None:
+    """An error in the arguments with a hint; None if there is none."""
+    extra = re.fullmatch(r"Got unexpected extra argument\S* \((.*)\)", getattr(error, "message", ""))
+    command = getattr(getattr(error, "ctx", None), "info_name", None)
+    if extra is not None and command in _TAKE_EVENTS:
+        given = f"--input {extra[1].split()[0]}"
+        return InputProblem(f"unexpected `{shown(extra[1])}`", hint=f"events are given with {given}")
+    if extra is not None and command in _TAKE_QUERIES:
+        return InputProblem(
+            f"unexpected `{shown(extra[1])}`", hint="a query is given with --query TEXT or --query-file FILE"
+        )
+    if command == "explain" and getattr(error, "option_name", None) in ("-o", "--output"):
+        return InputProblem(
+            "`explain` has no output file",
+            hint="it writes to standard output: cepheid explain ... --format svg > a.svg",
+        )
+    return None
 
 
 class _Commands(TyperGroup):
@@ -52,12 +73,9 @@ class _Commands(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit from None
         except _USAGE_ERROR as error:
-            extra = re.fullmatch(r"Got unexpected extra argument\S* \((.*)\)", getattr(error, "message", ""))
-            command = getattr(getattr(error, "ctx", None), "info_name", None)
-            if extra is None or command not in _TAKE_EVENTS:
+            problem = _problem(error)
+            if problem is None:
                 raise
-            given = f"--input {extra[1].split()[0]}"
-            problem = InputProblem(f"unexpected `{shown(extra[1])}`", hint=f"events are given with {given}")
             report.note(str(problem), "red")
             raise typer.Exit(USER_ERROR) from error
 
