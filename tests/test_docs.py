@@ -139,7 +139,7 @@ def test_a_time_line_of_other_columns_long_types_and_a_long_query() -> None:
     width = int(re.search(r"width='(\d+)'", svg)[1])  # type: ignore[index]
     assert width <= 1_200 and ">3</text>" in svg
     for columns, text in (((), query), (("kind", "at"), "EVENT SEQ(C c, B b)")):
-        with pytest.raises(CepheidError, match="no column `type`|no match to draw"), warnings.catch_warnings():
+        with pytest.raises(CepheidError, match=r"no column `type`|no match to draw"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             timeline.picture(text, events, *columns)
 

@@ -107,7 +107,7 @@ def test_zones(name: str, zone: str, hours: float) -> None:
         pytest.skip("this name is in the database of the machine")
     error = refused(lambda: cepheid.Input("a.csv", zone=name))
     assert f"`{zone}`" in (error.hint or "") or f" {zone} " in (error.hint or "")
-    offset = SUMMER.astimezone(ZoneInfo(cepheid.Input("a.csv", zone=zone).zone)).utcoffset()
+    offset = SUMMER.astimezone(ZoneInfo(str(cepheid.Input("a.csv", zone=zone).zone))).utcoffset()
     assert offset is not None and offset.total_seconds() == hours * 3600
 
 

@@ -95,8 +95,8 @@ def _wrapped(line: str) -> list[str]:
 
 def bound_to(query: str, events: pa.Table, type_column: str, time_column: str) -> Mapping[int, str]:
     """The positions of the events of the first match, and the name of each."""
-    columns = {"type_column": type_column, "time_column": time_column}
-    matches: list[dict[str, Any]] = cepheid.match(query, events, output="positions", **columns).to_pylist()
+    found = cepheid.match(query, events, output="positions", type_column=type_column, time_column=time_column)
+    matches: list[dict[str, Any]] = found.to_pylist()
     if not matches:
         raise CepheidError("the query has no match to draw")
     first = min(matches, key=lambda match: min(min(p) if isinstance(p, list) else p for p in match.values()))

@@ -186,8 +186,8 @@ def match(
         if partitions is not None and partitions < 1:
             raise InputProblem(f"`partitions` is {partitions}", expected="at least 1")
         batch = _spark_batch(query, parsed, events, columns, run_options, session, partitions, on_workers=True)
-        zone, text = columns.text.zone, query if isinstance(query, str) else None
-        _warn(batch.prepared, *zone_cautions(batch.prepared.written, zone, text))
+        written = query if isinstance(query, str) else None
+        _warn(batch.prepared, *zone_cautions(batch.prepared.written, columns.text.zone, written))
         # The shape is an expression of Spark, on the matches.
         batch = replace(batch, prepared=OutputOptions(EVENTS, detected_at, match_id, id_column).of(batch.prepared))
         matches = batch.shaped(output)

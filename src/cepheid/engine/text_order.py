@@ -33,11 +33,11 @@ _SAMPLE = 100
 
 def order_cautions(query: Query, source: SourceDescription) -> list[str]:
     """Comparisons of a bound query that order texts by their characters, though they seem to be numbers."""
-    compared: dict[str, tuple[Compare, Attr | At]] = {}
+    compared: dict[str, tuple[Compare, Attr]] = {}
     for node in (node for test in query.where for node in ex.walk(test)):
         if isinstance(node, Compare) and node.op in ("<", "<=", ">", ">="):
             for side in (node.left, node.right):
-                if isinstance(side, Attr | At) and side.type.family is Family.STRING:
+                if isinstance(side, Attr) and side.type.family is Family.STRING:
                     compared.setdefault(side.name, (node, side))
     values = dict(_samples(source, [name for name in compared if name in source.schema.names]))
     return [
