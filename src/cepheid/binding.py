@@ -22,7 +22,7 @@ from cepheid.errors import CepheidError, NameProblem, PatternProblem, TypeProble
 from cepheid.events import MICROSECONDS, NO_CLOCK, UNIT_WORDS, Duration, Schema
 from cepheid.expr import MEMBER, Aggregate, At, Attr, Compare, Const, Expr, Over, Vector, Whole
 from cepheid.functions import FUNCTIONS
-from cepheid.inference import typed
+from cepheid.inference import length_of_one, typed
 from cepheid.inner_aggregates import of_closure
 from cepheid.parameters import parameter_values
 from cepheid.pattern import (
@@ -119,13 +119,6 @@ def _length(amount: str) -> str:
     if re.fullmatch(r"P(?:\d+[YMWD])*(?:T(?:\d+[HMS])+)?", amount):
         return "write a number and a unit: WITHIN 5 minutes for PT5M"
     return f"write a number: WITHIN 5 minutes; or set the parameter: --param {amount}=..., params={{'{amount}': 5}}"
-
-
-def _length_of_one(name: str, node: Expr) -> str | None:
-    """What to write for `b.LEN` where `b` is one event."""
-    if name.upper() not in ("LEN", "LENGTH", "COUNT") or not isinstance(node, Attr) or node.at is not ex.At.EVENT:
-        return None
-    return f"`{node.var}` is one event; the number of events is that of a closure: B+ {node.var}[]"
 
 
 def _hyphened(node: ex.Param, query: Query) -> str | None:
@@ -328,7 +321,7 @@ class _Checker:
             expected=f"one of {listing(known)}",
             hint=_more_exact(name, known)
             if is_derived
-            else self._time_of(name, types) or _length_of_one(name, node) or did_you_mean(name, known),
+            else self._time_of(name, types) or length_of_one(name, node) or did_you_mean(name, known),
         )
 
     def _time_of(self, name: str, types: tuple[str, ...]) -> str | None:

@@ -336,6 +336,13 @@ _CLOCK = re.compile(r"\s*([01]?\d|2[0-3]):([0-5]\d)(?::00)?\s*")
 _DAY = re.compile(r"\s*(\d{4})-(\d\d?)-(\d\d?)\b")
 
 
+def length_of_one(name: str, node: Expr) -> str | None:
+    """What to write for `b.LEN` where `b` is one event."""
+    if name.upper() != "LEN" or not isinstance(node, Attr):
+        return None
+    return f"`{node.var}` is one event; the number of events is that of a closure: B+ {node.var}[]"
+
+
 def _hint_at_text(kind: Type, text: str, value: Expr) -> str | None:
     """What to write in place of a text that is compared with a value of this kind."""
     length = _LENGTH.fullmatch(text)

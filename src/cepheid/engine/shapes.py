@@ -53,8 +53,10 @@ class OutputOptions:
     """The column that identifies events, for `match_id`; None: all their columns do."""
 
     def __post_init__(self) -> None:
-        require_strings({"id_column": self.id_column})
-        require_strings({"output_shape": self.shape}, is_optional=False)
+        if not isinstance(self.id_column, str | None):
+            require_strings({"id_column": self.id_column})
+        if not isinstance(self.shape, str):
+            require_strings({"output_shape": self.shape}, is_optional=False)
         if self.shape not in SHAPES:
             raise InputProblem(f"unknown output shape `{shown(self.shape)}`", expected=f"one of {listing(SHAPES)}")
 

@@ -41,7 +41,9 @@ class TextOptions:
     """The zone of times without an offset, such as `Europe/Berlin`, also in tables; None: UTC."""
 
     def __post_init__(self) -> None:
-        require_strings({name: getattr(self, name) for name in _TEXTS})
+        for name in _TEXTS:
+            if not isinstance(value := getattr(self, name), str | None):
+                require_strings({name: value})
         for name in ("delimiter", "decimal", "thousands"):
             if (text := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _read_character(text, name))
@@ -110,7 +112,9 @@ class Columns:
         text: TextOptions = PLAIN_TEXT,
     ) -> Columns:
         """The keyword arguments of `match`, `explain` and `stream`."""
-        require_strings({"type_column": type_column, "start_column": start_column, "type": type})
+        for option, value in (("type_column", type_column), ("start_column", start_column), ("type", type)):
+            if not isinstance(value, str | None):
+                require_strings({option: value})
         if not isinstance(time_column, str):
             require_strings({"time_column": time_column}, is_optional=False)
         name = NO_COLUMN if type_column is None else type_column
@@ -190,7 +194,9 @@ class Input(TextOptions):
 
     def __post_init__(self) -> None:
         TextOptions.__post_init__(self)
-        require_strings({name: getattr(self, name) for name in _NAMES})
+        for name in _NAMES:
+            if not isinstance(value := getattr(self, name), str | None):
+                require_strings({name: value})
         if self.time_unit is not None:
             object.__setattr__(self, "time_unit", unit_of(self.time_unit))
 

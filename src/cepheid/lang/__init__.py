@@ -197,7 +197,8 @@ def _types(query: Query) -> Iterator[str]:
 
 
 def _language(block: _Block, name: str) -> Dialect:
-    require_strings({"dialect": name}, is_optional=False)
+    if not isinstance(name, str):
+        require_strings({"dialect": name}, is_optional=False)
     wanted = name.strip().lower()
     if wanted not in (AUTO, ""):
         for dialect in DIALECTS:
