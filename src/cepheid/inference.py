@@ -372,6 +372,16 @@ def _hint_at_text(kind: Type, text: str, value: Expr) -> str | None:
     return f"write the year first: '{dotted[3]}-{dotted[2]}-{dotted[1]}'" if dotted is not None else _TIME
 
 
+def _hint_at_casts(text: Expr, value: Expr) -> str | None:
+    """What to write where a text is compared with another value of the events."""
+    if not value.type.is_number and value.type != BOOLEAN:
+        return None
+    as_texts = f"write CAST({to_text(value)} AS string) to compare texts"
+    if value.type == BOOLEAN:
+        return as_texts
+    return f"{as_texts} ('007' is not '7'), or CAST({to_text(text)} AS double) to compare numbers"
+
+
 _TIME = "a time is written '2024-03-01 08:00:00'"
 
 
@@ -394,6 +404,9 @@ def _require_comparable(op: str, left: Expr, right: Expr, whole: Expr) -> None:
                 hint = "a boolean is true or false, without quotes"
             elif kind == STRING and isinstance(other, Const) and isinstance(other.value, int | float):
                 hint = f"a string is written in quotes: '{other.value}'; {NUMBERS_IN_TEXT}"
+        if STRING in (left.type, right.type) and not isinstance(left, Const) and not isinstance(right, Const):
+            text, value = (left, right) if left.type == STRING else (right, left)
+            hint = _hint_at_casts(text, value)
         raise TypeProblem(
             f"`{to_text(whole)}` compares a {left.type.noun} with a {right.type.noun}",
             span=whole.span,

@@ -82,7 +82,7 @@ class OutputRun:
     prepared: Prepared
     """The query in the shape of the output."""
     gatherer: Gatherer | None
-    """None for a summary."""
+    """None for a summary, and for rows that were read one by one."""
     shape: FlatColumns | LongLayout | None
     retained: list[str]
     """The columns of the rows that are shown."""
@@ -101,27 +101,30 @@ class OutputRun:
     batches: list[pa.RecordBatch] = field(default_factory=list)
 
     @classmethod
-    def of(cls, output: Output, operator: Prepared, shape: str, texts_of: Source | None = None) -> OutputRun:
-        """`texts_of` is a source that was read row by row, for texts that show its rows unchanged."""
+    def of(
+        cls, output: Output, operator: Prepared, shape: str, rows_of: Source | None = None, is_text: bool = False
+    ) -> OutputRun:
+        """`rows_of` is a source that was read row by row. Its rows are shown unchanged in texts."""
         try:
             prepared = for_shape(output.prepared, shape)
         except NotAvailable as error:
             raise NotAvailable(f"the query `{shown(output.names[0])}`: {error.what}", hint=error.hint) from None
         steps = dict(zip(operator.variables, prepared.variables, strict=True))
-        is_text = texts_of is not None
         if prepared.query.summarizes:
             summary = None if sums_up(prepared) else Summary.of(prepared.query)
             schema = oracle.match_batch(prepared, [], is_text).schema
             read = [] if summary is None else columns_read(summary.attributes, prepared.input.schema)
             return cls(output, prepared, None, None, read, steps, _with_query(schema), is_text, summary=summary)
-        if texts_of is not None:
+        if rows_of is not None:
             require_rows_shown(prepared)
             ids = () if prepared.match_ids is None else prepared.match_ids.columns
             retained = list(dict.fromkeys([ROW, *oracle.derived_columns(prepared), *ids]))
-            schema = oracle.match_batch(prepared, [], True).schema
-            of_times = times_as_written(prepared, texts_of)
+            schema = oracle.match_batch(prepared, [], is_text).schema
+            layout = None if is_text else _layout(schema, objects_of(prepared).types, shape)
+            schema = _with_query(schema if layout is None else layout.schema)
+            of_times = times_as_written(prepared, rows_of) if is_text else {}
             first = _first(prepared, operator, steps)
-            return cls(output, prepared, None, None, retained, steps, _with_query(schema), True, of_times, first)
+            return cls(output, prepared, None, layout, retained, steps, schema, is_text, of_times, first)
         gatherer = gatherer_for(prepared, False, shape == LONG and prepared.graph is None)
         retained = [name for name in gatherer.needed() if name != TYPE]
         layout = _layout(gatherer.schema, objects_of(prepared).types, shape)
@@ -155,9 +158,9 @@ class OutputRun:
             self.summary.add(matches, rows, self.prepared.input.schema)
         elif self.gatherer is not None and len(matches.start):
             self._emit(self.gatherer.table(matches, rows), queries)
-        elif self.is_text and len(matches.start):
+        elif not self.prepared.query.summarizes and len(matches.start):
             found = oracle.matches_at(self.prepared, [matches], rows)
-            self._emit(oracle.match_batch(self.prepared, found, True, self.texts, rows), queries)
+            self._emit(oracle.match_batch(self.prepared, found, self.is_text, self.texts, rows), queries)
 
     def finish(self, rows: Rows, stepper: Stepper) -> None:
         """Shows what the end of the input decides: the first matches of LIMIT, and summaries."""

@@ -54,7 +54,8 @@ def run(
     A query that exceeds a limit is stopped: `on_stop` is called with the names of the queries that it answers and the
     reason, its state is released, and the others go on. It is an error if no other query is left."""
     stopping = Stopping(deployment, on_stop)
-    of = partial(OutputRun.of, shape=shape, texts_of=source if as_text and ROW in source.schema.names else None)
+    rows_of = source if ROW in source.schema.names else None
+    of = partial(OutputRun.of, shape=shape, rows_of=rows_of, is_text=as_text and rows_of is not None)
     running: list[Running] = []
     for operator in deployment.single_operators:
         if operator.prepared.graph is None:

@@ -10,10 +10,12 @@ import pyarrow as pa
 from cepheid.acquire.intervals import END
 from cepheid.acquire.requests import Request
 from cepheid.detection.source_filter import Filters
+from cepheid.errors import shown
 from cepheid.io.asked_source import NO_FILTERS, Deliver, Description, described
 from cepheid.io.event_log import EventLog
 from cepheid.io.inputs import Columns
-from cepheid.io.rows import ROW, TYPE
+from cepheid.io.merged import as_columns
+from cepheid.io.rows import TYPE
 from cepheid.io.source import Source
 
 
@@ -34,7 +36,7 @@ class LogSource:
     @classmethod
     def of(cls, name: str, source: Source) -> LogSource:
         """The log of the events of files or of a table."""
-        table, columns = events_of(source), source.columns
+        table, columns = events_of(name, source), source.columns
         log = EventLog.of(name, table, columns)
         return cls(log, table.schema, Filters(table.schema, columns), attributes_of(source, log.streams))
 
@@ -74,9 +76,10 @@ def _with_types(batch: pa.RecordBatch, names: list[str], columns: Columns) -> pa
     return pa.RecordBatch.from_arrays([types, *map(batch.column, names)], names=[columns.type, *names])
 
 
-def events_of(source: Source) -> pa.Table:
-    """All events of a source, with a column that holds their types."""
-    names = [name for name in source.schema.names if name != ROW]
+def events_of(name: str, source: Source) -> pa.Table:
+    """All events of a source, with a column that holds their types. `name` is that of the source, for messages."""
+    source = as_columns(source, f"`{shown(name, 200)}`")
+    names = source.schema.names
     parts = [_with_types(batch, names, source.columns) for batch in source.batches(names)]
     if parts:
         return pa.Table.from_batches(parts)

@@ -19,7 +19,7 @@ from cepheid.io.event_columns import is_naive, localized, readable_type, require
 from cepheid.io.files import FileSource, TextFile
 from cepheid.io.formats.text import timestamps, usual_times
 from cepheid.io.inputs import Columns, Input
-from cepheid.io.merged import merged, open_inputs, without_rows
+from cepheid.io.merged import as_columns, merged, open_inputs, without_rows
 from cepheid.io.rejects import Reject, reject_hint
 from cepheid.io.rows import as_json, one_batch, row_dicts
 from cepheid.io.source import BatchSource, Source, TableSource
@@ -134,7 +134,8 @@ def _merged(
                 expected="tables or files: the event types of each input must be known",
             )
     convert = next((one.convert for item, one in known if not isinstance(item.data, str | os.PathLike)), _table)
-    return Opened(merged([one.source for _, one in known], [item.name for item, _ in known], unit), convert)
+    sources = [as_columns(one.source, item.name) for item, one in known]
+    return Opened(merged(sources, [item.name for item, _ in known], unit), convert)
 
 
 def _without_rejects(source: Source) -> Source:

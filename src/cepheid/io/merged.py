@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from cepheid.codegen.typed_columns import from_json, to_arrow
 from cepheid.errors import InputProblem, shown
 from cepheid.events import EMPTY_SCHEMA, NANOSECONDS, Clock, Schema
 from cepheid.io.decoding import united_schema
@@ -27,6 +28,7 @@ from cepheid.io.source import JSON, Attributes, Source, TableSource, clock_of
 from cepheid.io.stream_rows import plain_schema
 from cepheid.io.times import LAST_TIME, MixedTimes, unit_of
 from cepheid.runtime.kernel import Array
+from cepheid.types import from_arrow
 
 MERGED_TIME, MERGED_START, MERGED_TYPE = "\ue000time", "\ue000start", "\ue000type"
 """The columns of the time, the start and the type of inputs whose own have several names. No event type has them as
@@ -73,26 +75,62 @@ def _require_once(inputs: Sequence[Input]) -> None:
 
 
 def _opened_alone(inputs: Sequence[Input], columns: Sequence[Columns], declared: Schema) -> list[Source]:
-    return [without_rows(open_files([item], of, declared)) for item, of in zip(inputs, columns, strict=True)]
+    return [
+        as_columns(open_files([item], of, declared), item.name) for item, of in zip(inputs, columns, strict=True)
+    ]
 
 
 def without_rows(source: Source) -> Source:
-    """A source that was read row by row, as columns. Values that fit no column are JSON text."""
-    if ROW not in source.schema.names or not isinstance(source, TableSource):
+    """A source that was read row by row, as columns. If some values fit no column, it has to keep its rows."""
+    if ROW not in source.schema.names or not isinstance(source, TableSource) or JSON in source.schema.types:
         return source
-    names = [name for name in source.schema.names if name != ROW]
-    text = {name for name in names if source.schema.field(name).type == JSON}
-    arrays = [_as_text(source.table.column(name)) if name in text else source.table.column(name) for name in names]
-    table = pa.RecordBatch.from_arrays(arrays, names=names)
-    attributes = {
-        kind: {name: pa.string() if name in text else table.schema.field(name).type for name in of}
-        for kind, of in source.attributes.items()
-    }
+    table = source.table.drop_columns([ROW])
+    attributes = {kind: {name: table.schema.field(name).type for name in of} for kind, of in source.attributes.items()}
     return replace(source, table=table, attributes=attributes, omits_nulls=True)
 
 
-def _as_text(column: pa.Array) -> pa.Array:
-    return column.cast(pa.string())
+def as_columns(source: Source, name: str) -> Source:
+    """A source as columns, to be merged with others. Lists and records are JSON text. A column of several types that
+    the query reads is an error, because its values would lose their types."""
+    if ROW not in source.schema.names or not isinstance(source, TableSource):
+        return source
+    dropped, table = [ROW], source.table
+    for at, field in enumerate(table.schema):
+        if field.type != JSON:
+            continue
+        of_types = types_mixed(field.name, source.attributes)
+        if len(of_types) > 1 and source.columns.reads(field.name):
+            raise several_types(field.name, of_types, name)
+        dropped += [field.name] if len(of_types) > 1 else []
+        kind = next(iter(of_types), JSON)
+        is_text = kind == JSON or len(of_types) > 1
+        column = table.column(at)
+        column = column.cast(pa.string()) if is_text else to_arrow(from_json(column, from_arrow(kind)), len(column), kind)
+        table = table.set_column(at, field.name, column)
+    attributes = {kind: {n: of for n, of in own.items() if n not in dropped} for kind, own in source.attributes.items()}
+    return without_rows(replace(source, table=table.drop_columns(dropped[1:]), attributes=attributes))
+
+
+def types_mixed(name: str, attributes: Attributes) -> dict[pa.DataType, str]:
+    """The types of a column, each with the first event type that has it. Lists and records are one: JSON text."""
+    of_types: dict[pa.DataType, str] = {}
+    for kind, own in attributes.items():
+        if name in own and not pa.types.is_null(own[name]):
+            of_types.setdefault(JSON if pa.types.is_list(own[name]) else own[name], kind)
+    return of_types
+
+
+def several_types(column: str, of_types: Mapping[pa.DataType, str], name: str) -> InputProblem:
+    """The error of a column of several types in one of several inputs."""
+    types = " and ".join(
+        f"{'lists or records' if of == JSON else of} in `{shown(kind)}`" for of, kind in of_types.items()
+    )
+    return InputProblem(
+        f"the column `{shown(column)}` of {name} holds values of several types: {types}",
+        expected="one type in each column that is read, because the events of several inputs or sources share columns",
+        hint="write the values of one type to a column with another name; one input alone, or several whose columns "
+        "of type and time have the same names and unit, may mix types in `match` and `cepheid run`",
+    )
 
 
 def latest_tick(unit: str) -> int:

@@ -26,6 +26,8 @@ from cepheid.io.merged import (
     become_timestamps,
     in_microseconds,
     latest_tick,
+    several_types,
+    types_mixed,
     with_merged_times,
     with_times,
 )
@@ -55,8 +57,8 @@ class StreamInputs:
         columns, clocks = [item.layout.columns for item in inputs], [item.layout.clock for item in inputs]
         converts = become_timestamps(names, columns, clocks)
         own = [
-            with_merged_times(_plain(item), of, as_timestamps)
-            for item, of, as_timestamps in zip(inputs, columns, converts, strict=True)
+            with_merged_times(_plain(item, name), of, as_timestamps)
+            for item, name, of, as_timestamps in zip(inputs, names, columns, converts, strict=True)
         ]
         schema, merged = with_times(united_schema(zip(names, own, strict=True), columns[0].reads), columns, clocks)
         attributes = _attributes(inputs, schema)
@@ -167,10 +169,17 @@ class StreamInputs:
         return {**seen, **dict.fromkeys(unseen, fields)}
 
 
-def _plain(item: StreamFiles) -> pa.Schema:
-    """The columns of an input in the merged stream. Values that fit no column are JSON text."""
-    own = [field for field in item.layout.schema if field.name not in (ROW, FILE, NUMBER)]
-    return pa.schema([field.with_type(pa.string()) if field.type == JSON else field for field in own])
+def _plain(item: StreamFiles, name: str) -> pa.Schema:
+    """The columns of an input in the merged stream. Lists and records are JSON text, and a column of several types is
+    an error if it is read (see `merged.as_columns`)."""
+    own = []
+    for field in item.layout.schema:
+        of_types = types_mixed(field.name, item.layout.attributes) if field.type == JSON else {}
+        if len(of_types) > 1 and item.layout.columns.reads(field.name):
+            raise several_types(field.name, of_types, name)
+        if field.name not in (ROW, FILE, NUMBER) and len(of_types) < 2:
+            own.append(field.with_type(pa.string()) if field.type == JSON else field)
+    return pa.schema(own)
 
 
 def _attributes(inputs: Sequence[StreamFiles], schema: pa.Schema) -> Attributes:

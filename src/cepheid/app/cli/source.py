@@ -105,7 +105,7 @@ def serve_command(
     log = GrowingLog(name, columns, None, max_events, late, starts_late=is_gone)
     for path in input or ():
         source = open_files([Input(path, type)], columns)
-        events = events_of(source)
+        events = events_of(path, source)
         log.append(events, attributes_of(source, events.column(source.columns.type).unique().to_pylist()))
         if retention is not None and log.schema is not None:
             is_time = is_moment(log.schema.field(time_column).type)
