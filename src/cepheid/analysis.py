@@ -35,3 +35,5 @@ class Analysis:
     windows: float | None
     has_switched: bool = False
     """Whether the plan changed during the run: the counters of operators and partial matches are those of the last."""
+    shares_times: bool = False
+    """Whether several events have one time, so that none of them is before another."""

@@ -46,7 +46,7 @@ from cepheid.explanation import explain as explain_query
 from cepheid.io import frames
 from cepheid.io.inputs import Columns, Input, TextKeywords, TextOptions, unknown_option
 from cepheid.io.merged import MergedSource
-from cepheid.io.source import SourceDescription, unit_caution
+from cepheid.io.source import SourceDescription, digits_caution, unit_caution
 from cepheid.io.stream_rows import reject_rows
 from cepheid.kernels.registry import SEARCHING
 from cepheid.lang import parse
@@ -201,10 +201,10 @@ def match(
             expected=f"one of {listing(SHAPES)}",
         )
     prepared = _prepared(query, parsed, opened.source, run_options)
-    cautions = order_cautions(prepared.written, opened.source) + zone_cautions(
-        prepared.written, opened.source.columns.text.zone, query if isinstance(query, str) else None
-    )
-    _warn(prepared, unit_caution(opened.source, prepared.clock), *cautions)
+    cautions = unit_caution(opened.source, prepared.clock), digits_caution(opened.source)
+    zone, written = opened.source.columns.text.zone, query if isinstance(query, str) else None
+    about_texts = order_cautions(prepared.written, opened.source) + zone_cautions(prepared.written, zone, written)
+    _warn(prepared, *cautions, *about_texts)
     if (detected_at or match_id or id_column is not None) and output not in SHAPES:
         column = "detected_at" if detected_at else "match_id"
         raise NotAvailable(f"`{column}` of {output} matches", expected=f"one of the outputs {listing(SHAPES)}")

@@ -570,6 +570,8 @@ def _causes(query: Query, plan: Plan, analysis: Analysis) -> Iterator[str]:
     """The parts of a query that can end a partial match."""
     if any(isinstance(node, pt.Seq) for node in pt.walk(query.pattern)):
         yield "the order of the events"
+        if analysis.shares_times:
+            yield "equal times of events, none of which is before another"
     if query.window is not None:
         yield f"the window of {query.window}"
     if query.strategy is not Strategy.ANY_MATCH:

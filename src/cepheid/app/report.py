@@ -91,7 +91,7 @@ _MOST_HINTED = 1_000
 def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) -> Iterator[str]:
     """The lines at the end of a run."""
     from cepheid.io.merged import MergedSource, units_of  # lazily: the messages of errors do not need pyarrow
-    from cepheid.io.source import Source, unit_caution
+    from cepheid.io.source import Source, digits_caution, unit_caution
     from cepheid.io.times import time_hint
 
     prepared, time_column = run.prepared, run.source.columns.time
@@ -127,6 +127,8 @@ def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) ->
         local = dict.fromkeys(f"`{source.columns.time}`" for source in texts)
         yield f"times of {', '.join(local)} without an offset are those of {zone}"
     if (caution := unit_caution(run.source, clock)) is not None:
+        yield f"warning: {caution}"
+    if (caution := digits_caution(run.source)) is not None:
         yield f"warning: {caution}"
     if isinstance(run.source, MergedSource):
         for name, own in units_of(run.source.inputs).items():

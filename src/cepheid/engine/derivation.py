@@ -419,6 +419,10 @@ class ComposedSource(Composed):
     prepared: Prepared = field(kw_only=True)
 
     @property
+    def has_nanoseconds(self) -> bool:
+        return self.source.has_nanoseconds
+
+    @property
     def rejected(self) -> int:
         return self.source.rejected
 

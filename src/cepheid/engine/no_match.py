@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
 from cepheid.analysis import Analysis, VariableCounts
@@ -29,6 +30,8 @@ class Tally:
     passed: Counter[str] = field(default_factory=Counter)
     has_switched: bool = False
     """Whether the plan has changed during the run."""
+    shares_times: bool = False
+    """Whether several events have one time."""
 
     @classmethod
     def of(cls, plan: Plan) -> Tally:
@@ -39,9 +42,11 @@ class Tally:
         self._follow(plan)
         if not batch.num_rows:
             return
-        times = batch.column(TIME)
-        self.began = times[0].as_py() if self.began is None else self.began
-        self.ended, self.events = times[batch.num_rows - 1].as_py(), self.events + batch.num_rows
+        times = np.asarray(batch.column(TIME))
+        if not self.shares_times:
+            self.shares_times = bool((times[1:] == times[:-1]).any()) or (self.events > 0 and times[0] == self.ended)
+        self.began = int(times[0]) if self.began is None else self.began
+        self.ended, self.events = int(times[-1]), self.events + batch.num_rows
         passing = self.observer.passing(encoded.mask)
         self.passed.update(passing)
         self.of_type.update(self.observer.of_class(batch, passing))
@@ -62,5 +67,10 @@ class Tally:
         of_variables = {s.var: VariableCounts(int(self.of_type[s.var]), self.passed[s.var]) for s in plan.steps}
         windows = length / plan.window if plan.window else None
         return Analysis(
-            counted, operator_counts(stepper.compiled, stepper.state), of_variables, windows, self.has_switched
+            counted,
+            operator_counts(stepper.compiled, stepper.state),
+            of_variables,
+            windows,
+            self.has_switched,
+            self.shares_times,
         )

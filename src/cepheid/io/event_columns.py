@@ -16,7 +16,7 @@ from cepheid.events import HISTORY, MICROSECONDS, UNTYPED
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import after_end, no_start
 from cepheid.io.rows import START, TIME, TYPE, in_ticks, is_moment, python_values
-from cepheid.io.times import LAST_TIME, OTHER_ZONE, fraction_unit, out_of_range
+from cepheid.io.times import LAST_TIME, OTHER_ZONE, fraction_unit, has_nanoseconds, out_of_range
 from cepheid.runtime.kernel import Array
 
 R = TypeVar("R", pa.Table, pa.RecordBatch)
@@ -189,6 +189,18 @@ def ticks_of(column: pa.Array, name: str, noun: str = "time") -> Array:
             hint="drop such rows first",
         )
     return ticks
+
+
+_SAMPLED = 1_000
+
+
+def loses_digits(column: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether a column holds times finer than microseconds, as some of its values show, taken from all parts of it."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        seen = column.take(pa.array(np.arange(0, len(column), len(column) // _SAMPLED + 1)))
+        return any(value % 1000 for value in seen.cast(pa.int64()).to_pylist() if value is not None)
+    return _is_text(kind) and has_nanoseconds(column.slice(0, _SAMPLED).to_pylist())
 
 
 def starts_of(rows: pa.RecordBatch, columns: Columns, ticks: Array) -> Array | None:

@@ -112,7 +112,7 @@ def _text_file(path: Path, name: str, item: Input, columns: Columns) -> TextFile
         return None
     has_types = columns.type in text.rows.column_names and text.rows.column(columns.type).type != pa.null()
     kind = UNTYPED if item.type is None and not has_types else item.type
-    return TextFile(str(path), kind, text.rows, text.omits_nulls, tuple(rejects))
+    return TextFile(str(path), kind, text.rows, text.omits_nulls, tuple(rejects), text.has_nanoseconds)
 
 
 def _is_columnar(path: Path, name: str, item: Input, columns: Columns) -> bool:
@@ -212,6 +212,7 @@ class TextFile:
     omits_nulls: bool = False
     """Whether a null means that the row lacks the attribute."""
     rejects: tuple[Reject, ...] = ()
+    has_nanoseconds: bool = False
 
     @property
     def count(self) -> int:
@@ -253,6 +254,10 @@ class FileSource:
     @property
     def omits_nulls(self) -> bool:
         return any(file.omits_nulls for file in self.files)
+
+    @property
+    def has_nanoseconds(self) -> bool:
+        return any(_has_nanoseconds(file, self.columns.time) for file in self.files)
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         if self.in_order:
@@ -306,6 +311,13 @@ class FileSource:
             present = [name for name in names if name in file.schema.names]
             for batch in _events_in(file, self.columns, present):
                 yield _aligned(batch, file, names, self.schema, self.columns)
+
+
+def _has_nanoseconds(file: EventFile, time: str) -> bool:
+    if isinstance(file, TextFile):
+        return file.has_nanoseconds
+    with file.reader.opened(file.path) as opened:
+        return opened.has_nanoseconds(time)
 
 
 def _skipped(file: ColumnFile, batch: pa.RecordBatch, stored: pa.RecordBatch, row: int, columns: Columns) -> str | None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from cepheid.errors import InputProblem, shown
 from cepheid.events import EMPTY_SCHEMA, Schema, timestamp
 from cepheid.io.decoding import decoded, decoded_schema, require_distinct_names
-from cepheid.io.event_columns import is_naive, localized, readable_type, require_time_column
+from cepheid.io.event_columns import is_naive, localized, loses_digits, readable_type, require_time_column
 from cepheid.io.files import FileSource, TextFile
 from cepheid.io.formats.text import timestamps, usual_times
 from cepheid.io.inputs import Columns, Input
@@ -69,10 +69,15 @@ def opened(
     table, convert = _whole(events, columns)
     if table is not None and rejects:
         timed, reasons = sifted(table, columns)
-        source = replace(TableSource.of(timed, columns, list(reasons)), rejected_rows=_listed(table, columns, reasons))
+        source = replace(
+            TableSource.of(timed, columns, list(reasons)),
+            rejected_rows=_listed(table, columns, reasons),
+            has_nanoseconds=loses_digits(table.column(columns.time)),
+        )
         return Opened(source, convert, rejected_rows(events, list(reasons), list(reasons.values())))
     if table is not None:
-        return Opened(TableSource.of(_timed(table, columns), columns), convert)
+        source = TableSource.of(_timed(table, columns), columns)
+        return Opened(replace(source, has_nanoseconds=loses_digits(table.column(columns.time))), convert)
     if isinstance(events, Iterable):
         batches = (batch for item in events for batch in _batches(item, columns))
         first = next(batches, None)
@@ -161,7 +166,8 @@ def _in_order(source: Source) -> Source:
         return source
     if source.in_order:
         return source
-    return replace(TableSource.of(source.whole(), source.columns), attributes=source.attributes)
+    read = TableSource.of(source.whole(), source.columns)
+    return replace(read, attributes=source.attributes, has_nanoseconds=source.has_nanoseconds)
 
 
 def _whole(events: Any, columns: Columns | None = None) -> tuple[pa.Table | None, Convert]:

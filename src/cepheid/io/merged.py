@@ -75,9 +75,7 @@ def _require_once(inputs: Sequence[Input]) -> None:
 
 
 def _opened_alone(inputs: Sequence[Input], columns: Sequence[Columns], declared: Schema) -> list[Source]:
-    return [
-        as_columns(open_files([item], of, declared), item.name) for item, of in zip(inputs, columns, strict=True)
-    ]
+    return [as_columns(open_files([item], of, declared), item.name) for item, of in zip(inputs, columns, strict=True)]
 
 
 def without_rows(source: Source) -> Source:
@@ -105,7 +103,9 @@ def as_columns(source: Source, name: str) -> Source:
         kind = next(iter(of_types), JSON)
         is_text = kind == JSON or len(of_types) > 1
         column = table.column(at)
-        column = column.cast(pa.string()) if is_text else to_arrow(from_json(column, from_arrow(kind)), len(column), kind)
+        column = (
+            column.cast(pa.string()) if is_text else to_arrow(from_json(column, from_arrow(kind)), len(column), kind)
+        )
         table = table.set_column(at, field.name, column)
     attributes = {kind: {n: of for n, of in own.items() if n not in dropped} for kind, own in source.attributes.items()}
     return without_rows(replace(source, table=table.drop_columns(dropped[1:]), attributes=attributes))
@@ -186,6 +186,10 @@ class MergedSource:
     @property
     def omits_nulls(self) -> bool:
         return any(item.source.omits_nulls for item in self.inputs)
+
+    @property
+    def has_nanoseconds(self) -> bool:
+        return any(item.source.has_nanoseconds for item in self.inputs)
 
     @property
     def rejected(self) -> int:

@@ -28,7 +28,7 @@ from cepheid.io.nested import column_of, value_of
 from cepheid.io.rejects import Malformed, Reject, after_end
 from cepheid.io.rows import ROW, START, TIME, TYPE
 from cepheid.io.source import JSON, TableSource
-from cepheid.io.times import LAST_TIME, MixedTimes, TimeKind, event_time, fraction_unit
+from cepheid.io.times import LAST_TIME, MixedTimes, TimeKind, event_time, fraction_unit, has_nanoseconds
 from cepheid.io.values import event_type, flatten_read, misfit, typed_values
 from cepheid.types import BOOLEAN, FLOAT, INTEGER, STRING, to_arrow, type_of, type_of_all
 
@@ -334,7 +334,16 @@ def row_source(loaded: Loaded, columns: Columns) -> TableSource:
     encoded = pa.array(types, pa.string()).dictionary_encode()
     table = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
     return TableSource(
-        table, columns, encoded, times, None, attributes, loaded.rejects, loaded.fraction_unit, starts=starts
+        table,
+        columns,
+        encoded,
+        times,
+        None,
+        attributes,
+        loaded.rejects,
+        loaded.fraction_unit,
+        starts=starts,
+        has_nanoseconds=loaded.is_timestamp and has_nanoseconds(value_of(e.row, columns.time, None) for e in events),
     )
 
 

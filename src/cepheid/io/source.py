@@ -42,6 +42,7 @@ from cepheid.io.event_columns import (
     epoch_fractions,
     in_stream_order,
     is_time,
+    loses_digits,
     readable_schema,
     require_time_column,
     schema_with_epochs,
@@ -104,6 +105,10 @@ class Source(SourceDescription, Protocol):
     """Events in time order. Events with equal times are in order of arrival."""
 
     @property
+    def has_nanoseconds(self) -> bool:
+        """Whether times are written in more digits than those of microseconds, as some of them show."""
+
+    @property
     def rejected(self) -> int:
         """The number of rejected rows."""
 
@@ -136,6 +141,17 @@ def unit_caution(source: SourceDescription, clock: Clock) -> str | None:
     column = shown(source.columns.time)
     return (
         f"`{column}` is declared to be in {clock.unit}, but its values are times of the years 2000 to 2100 in {seems}"
+    )
+
+
+def digits_caution(source: Source) -> str | None:
+    """What to say if timestamps have nanoseconds."""
+    if not source.has_nanoseconds:
+        return None
+    return (
+        f"`{shown(source.columns.time)}` has nanoseconds, and timestamps count microseconds: the digits after them are "
+        "cut, and events within a microsecond have equal times; integers in nanoseconds keep them: "
+        'time_unit="ns", or --time-unit ns'
     )
 
 
@@ -189,6 +205,7 @@ class TableSource:
     is_closed: bool = False
     starts: Array | None = None
     """The start of each event, if events have a duration."""
+    has_nanoseconds: bool = False
 
     @classmethod
     def of(cls, table: pa.Table, columns: Columns, rejected: Sequence[int] = ()) -> TableSource:
@@ -266,6 +283,7 @@ class BatchSource:
     omits_nulls: bool = False
     is_closed: bool = False
     epoch_unit: str | None = None
+    has_nanoseconds: bool = False
 
     def __post_init__(self) -> None:
         require_distinct_names(self.schema, "the input")
@@ -274,6 +292,7 @@ class BatchSource:
             arriving = itertools.chain([first], self.arriving)
             names = [name for name in self.columns.times if name in first.schema.names]
             times = first.column(self.columns.time) if self.columns.time in names else pa.nulls(0)
+            object.__setattr__(self, "has_nanoseconds", self.has_nanoseconds or loses_digits(times))
             unit = epoch_fractions([first.column(name) for name in names], self.columns.unit)
             if unit is not None:
                 object.__setattr__(self, "schema", schema_with_epochs(self.schema, names))

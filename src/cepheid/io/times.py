@@ -239,6 +239,15 @@ def fraction_unit(first: float, last: float, declared: str | None = None) -> str
     return unit if unit in ("s", "ms") else None
 
 
+_FINER = re.compile(r"[.,][0-9]{6}[0-9]*[1-9]")
+_LOOKED_AT = 100
+
+
+def has_nanoseconds(times: Iterable[object]) -> bool:
+    """Whether one of the first times is a text with digits that microseconds lack."""
+    return any(isinstance(time, str) and _FINER.search(time) for time in islice(times, _LOOKED_AT))
+
+
 _MISSING = object()
 
 

@@ -24,6 +24,7 @@ from cepheid.io.event_columns import (
     EPOCH_TIMESTAMP,
     epoch_timestamps,
     local_times,
+    loses_digits,
     moments_of,
     readable_rows,
     readable_schema,
@@ -90,6 +91,12 @@ class OpenedColumns(ABC):
     @property
     def count(self) -> int:
         return sum(chunk.rows for chunk in self.chunks())
+
+    def has_nanoseconds(self, time: str) -> bool:
+        """Whether the first times have digits that microseconds lack."""
+        kind = self.stored.field(time).type
+        is_fine = pa.types.is_timestamp(kind) and kind.unit == "ns" and self.count
+        return bool(is_fine) and loses_digits(self.read_stored(0, [time]).column(time))
 
     def filled(self) -> set[str]:
         """The columns that have no nulls according to the statistics of the file."""

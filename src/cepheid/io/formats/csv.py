@@ -19,6 +19,7 @@ import pyarrow.csv as pcsv
 
 from cepheid.errors import InputProblem, listing, shown
 from cepheid.events import UNTYPED
+from cepheid.io.event_columns import loses_digits
 from cepheid.io.formats import TABS, BrokenRow, RawRow, require_times, suffix_of
 from cepheid.io.formats.csv_cells import located_cells, parse, read_cells, sifted_cells
 from cepheid.io.formats.csv_text import DELIMITERS, CsvText, header_names, row_cells, usual_cell, usual_cells
@@ -196,6 +197,7 @@ def csv_columns(file: Path, columns: Columns, type: str | None) -> TextTable | N
     if not set(columns.times) <= set(cells.table.column_names):
         return None
     cells = replace(cells, table=usual_cells(cells.table, columns))
+    is_finer = loses_digits(cells.table.column(columns.time))
     typed = _typed(cells.table, columns, type_column)
     if typed is None or typed.unfit.all():
         return None
@@ -211,7 +213,7 @@ def csv_columns(file: Path, columns: Columns, type: str | None) -> TextTable | N
     if opened.skipped and (cells.broken or typed.unfit.any()):
         return None
     if not typed.unfit.any():
-        return TextTable(table, broken=cells.broken)
+        return TextTable(table, broken=cells.broken, has_nanoseconds=is_finer)
     located = located_cells(content, cells)
     if located is None or table is None:
         return None
@@ -219,7 +221,7 @@ def csv_columns(file: Path, columns: Columns, type: str | None) -> TextTable | N
     unfit_cells = usual_cells(located.table.take(pa.array(rows)), columns)
     parsed_rows = _parsed_rows(unfit_cells, table.schema, columns.times)
     refused = [RawRow(*located.text(row), values) for row, values in zip(rows.tolist(), parsed_rows, strict=True)]
-    return TextTable(table, broken=located.broken, refused=tuple(refused))
+    return TextTable(table, broken=located.broken, refused=tuple(refused), has_nanoseconds=is_finer)
 
 
 @dataclass(frozen=True, slots=True)

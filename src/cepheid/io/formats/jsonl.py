@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pyarrow.json import ParseOptions, ReadOptions, read_json
 
 from cepheid.errors import InputProblem, listing, shown
+from cepheid.io.event_columns import loses_digits
 from cepheid.io.formats import BrokenRow, RawRow, suffix_of
 from cepheid.io.formats.text import (
     BLOCK,
@@ -226,9 +227,10 @@ def json_columns(file: Path, columns: Columns, type: str | None) -> TextTable | 
     is_sparse, has_nulls = any(column.null_count for column in table.columns), _NULL.search(content) is not None
     if has_nulls and not _all_nulls_are_written(content, table, type_column):
         return None
+    is_finer = loses_digits(table.column(columns.time))
     for name, read in times.items():
         table = table.set_column(table.column_names.index(name), name, read)
-    return TextTable(table, is_sparse and not has_nulls, objects.broken, objects.refused)
+    return TextTable(table, is_sparse and not has_nulls, objects.broken, objects.refused, is_finer)
 
 
 def _all_objects(lines: Lines) -> _Objects | None:

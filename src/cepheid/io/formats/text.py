@@ -43,6 +43,8 @@ class TextTable:
     broken: tuple[BrokenRow, ...] = ()
     refused: tuple[RawRow, ...] = ()
     """Rows that do not fit the columns, as the row reader parses them."""
+    has_nanoseconds: bool = False
+    """Whether times are written in more digits than those of microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
