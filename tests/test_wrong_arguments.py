@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from collections.abc import Callable
@@ -33,6 +34,16 @@ CALLS: list[tuple[Callable[[], object], str, str]] = [
     (lambda: cepheid.match(SASE, EVENTS, time="ts"), "`match` has no option `time`", "did you mean `time_column`?"),  # type: ignore[call-arg]
     (lambda: cepheid.match(SASE, EVENTS, backend="spark"), "`match` has no option `backend`", "give a Spark DataFrame"),  # type: ignore[call-arg]
     (lambda: cepheid.match({}, EVENTS), "there are no queries", "{'name': query}"),
+    (lambda: cepheid.match(Path("q.sase"), EVENTS), "is the name of a file, not a query", "open('q.sase').read()"),  # type: ignore[arg-type]
+    (lambda: cepheid.match({"q": Path("q.sase")}, EVENTS), "is the name of a file", "open('q.sase').read()"),  # type: ignore[dict-item]
+    (lambda: cepheid.match(SASE, io.StringIO("type,ts")), "of type `io.StringIO`", "pass its path"),
+    (lambda: cepheid.match(SASE, EVENTS["ts"]), "of type `pandas.Series`", "pass the whole table"),
+    (lambda: cepheid.match(SASE, EVENTS.to_numpy()), "of type `numpy.ndarray`", "pandas.DataFrame(events, columns="),
+    (lambda: cepheid.match(SASE, 5), "of type `int`", "a pandas or Polars DataFrame"),
+    (lambda: cepheid.match(SASE, [EVENTS, EVENTS]), "a list of DataFrames", "pandas.concat(events)"),
+    (lambda: cepheid.match(SASE, EVENTS, rejects="r.csv"), "`rejects` is 'r.csv'", "True or False"),  # type: ignore[arg-type]
+    (lambda: cepheid.match(SASE, EVENTS, match_id="mid"), "`match_id` is 'mid'", "id_column=..."),  # type: ignore[arg-type]
+    (lambda: cepheid.match(SASE, EVENTS, partitions=4), "the events are not in Spark", "leave it out"),
 ]
 
 
@@ -41,6 +52,44 @@ def test_an_argument_of_another_type_or_name(call: Callable[[], object], what: s
     with pytest.raises(CepheidError) as raised:
         call()
     assert what in raised.value.what and instead in f"{raised.value.expected} {raised.value.hint}"
+
+
+def test_a_stream_of_a_table_is_refused_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.sql import SparkSession
+
+    monkeypatch.setattr(SparkSession, "getActiveSession", None)
+    for events in (EVENTS, {"Shelf": EVENTS}):
+        with pytest.raises(CepheidError, match=r"a stream are of type `pandas.DataFrame`") as raised:
+            cepheid.stream(SASE, events, watermark="1 min", output="o", checkpoint="c")  # type: ignore[arg-type]
+        assert "a streaming DataFrame of Spark" in (raised.value.expected or "")
+        assert "cepheid.match(query, events)" in (raised.value.hint or "")
+
+
+def test_a_unit_of_timestamps_has_no_effect(tmp_path: Path) -> None:
+    with pytest.warns(cepheid.CepheidWarning, match=r"`ts` holds timestamps, so the unit of times .* has no effect"):
+        cepheid.match(SASE, EVENTS, time_unit="s")
+    EVENTS.to_csv(tmp_path / "events.csv", index=False)
+    done = CliRunner().invoke(app, ["run", SASE, "--input", str(tmp_path / "events.csv"), "--time-unit", "s"])
+    assert "the unit of times (time_unit, --time-unit) has no effect" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("times", "doubt"),
+    [
+        ([1709280000, 1709280100, 0], "0 is no time of the years 2000 to 2100, and 1709280100 is one in s"),
+        ([1709280000, 1709280200000], "1709280000 is a time in s, and 1709280200000 is one in ms"),
+    ],
+)
+def test_times_out_of_range_are_named(times: list[int], doubt: str, tmp_path: Path) -> None:
+    events = pd.DataFrame({"type": "Shelf", "ts": times})
+    events.to_csv(tmp_path / "events.csv", index=False)
+    events.to_parquet(tmp_path / "events.parquet")
+    query = "EVENT SEQ(Shelf x, Shelf e) WITHIN 5 minutes"
+    for source in (events, tmp_path / "events.csv", tmp_path / "events.parquet"):
+        with pytest.raises(CepheidError, match="whose unit is not known") as raised:
+            cepheid.match(query, source)
+        assert doubt in raised.value.what and "correct such times" in (raised.value.hint or "")
+        assert "ms" not in (raised.value.hint or "")
 
 
 def test_a_declared_format_that_the_times_do_not_have(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import sys
 import warnings
@@ -140,6 +141,13 @@ def match(
     stopped with a `CepheidWarning`, and the others go on."""
     require_strings({"output": output}, is_optional=False)
     require_strings({"evaluator": evaluator})
+    _require_flags(rejects=rejects, match_id=match_id, detected_at=detected_at)
+    if partitions is not None and session is None and not is_spark(events):
+        raise InputProblem(
+            "`partitions` is the number of Spark's tasks, and the events are not in Spark",
+            expected="a Spark DataFrame, or session=... with a path of Parquet files",
+            hint="leave it out",
+        )
     if output not in OUTPUTS:
         raise InputProblem(f"unknown output `{shown(output)}`", expected=f"one of {listing(OUTPUTS)}")
     columns = Columns.of(type_column, time_column, start_column, type, _text(match, text))
@@ -227,6 +235,19 @@ def match(
     return matches, pa.Table.from_batches([reject_rows([asdict(reject) for reject in opened.source.rejects()])])
 
 
+def _require_flags(**flags: object) -> None:
+    """Refuses other values than True and False, which would count as one of them: the name of a file or a column."""
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise InputProblem(f"`{name}` is {shown(repr(flag))}", expected="True or False", hint=_FLAG_HINTS.get(name))
+
+
+_FLAG_HINTS = {
+    "rejects": "with rejects=True, match returns the rejected rows beside the matches: `matches, rejects = ...`",
+    "match_id": "the column is always called match_id; id_column=... names a column that identifies the events",
+}
+
+
 def _warn(prepared: Prepared, *cautions: str | None) -> None:
     """Warns the caller of `match` of what is suspicious."""
     for text in (*warnings_for(prepared.written, prepared.schema, prepared.clock), *filter(None, cautions)):
@@ -259,25 +280,24 @@ def _depth_of_caller() -> int:
 
 
 def _parsed(query: Any, dialect: str) -> Query:
-    if isinstance(query, str):
-        if _FILE.fullmatch(query):
-            raise InputProblem(
-                f"`{shown(query)}` is the name of a file, not a query",
-                expected="the text of a query",
-                hint=f"read the file: open({shown(query)!r}).read()",
-            )
-        return parse(query, dialect)
-    if isinstance(query, Query):
-        return query
-    raise _no_query(query)
+    _require_query(query)
+    return parse(query, dialect) if isinstance(query, str) else query
 
 
-def _no_query(found: object) -> InputProblem:
-    return InputProblem(
-        f"the query is a {type(found).__name__}",
-        expected="the text of a query, or a parsed one, before the events: match(query, events)",
-        hint="call .build() on it" if isinstance(found, QueryBuilder) else None,
-    )
+def _require_query(query: Any) -> None:
+    if isinstance(query, os.PathLike) or (isinstance(query, str) and _FILE.fullmatch(query)):
+        name = os.fspath(query)
+        raise InputProblem(
+            f"`{shown(name, 200)}` is the name of a file, not a query",
+            expected="the text of a query",
+            hint=f"read the file: open({shown(name, 200)!r}).read()",
+        )
+    if not isinstance(query, str | Query):
+        raise InputProblem(
+            f"the query is a {type(query).__name__}",
+            expected="the text of a query, or a parsed one, before the events: match(query, events)",
+            hint="call .build() on it" if isinstance(query, QueryBuilder) else None,
+        )
 
 
 def _deployed(
@@ -300,9 +320,7 @@ def _named(queries: Mapping[str, str | Query], dialect: str) -> dict[str, Writte
     for name in queries:
         if not isinstance(name, str):
             raise InputProblem(f"the name of a query is `{shown(repr(name))}`", expected="a string")
-    for query in queries.values():
-        if not isinstance(query, str | Query):
-            raise _no_query(query)
+        _require_query(queries[name])
     return {name: Written(name, query, dialect) for name, query in queries.items()}
 
 

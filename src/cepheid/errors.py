@@ -230,6 +230,12 @@ def counted(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+def type_name(value: object) -> str:
+    """The type of a value of the user, for messages: `pandas.DataFrame`, `list`."""
+    library = type(value).__module__.partition(".")[0].lstrip("_")
+    return f"`{type(value).__name__}`" if library == "builtins" else f"`{library}.{type(value).__name__}`"
+
+
 def shown(text: str, limit: int = 40) -> str:
     """A printable excerpt of user text for a message."""
     plain = text[: limit + 1]

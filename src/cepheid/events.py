@@ -184,6 +184,17 @@ def epoch_unit(first: int, last: int) -> str | None:
     return None
 
 
+def unit_doubt(first: int, last: int) -> str | None:
+    """Why the unit of times is not recognised, if the first or the last of them would have one."""
+    units = epoch_unit(first, first), epoch_unit(last, last)
+    if units[0] == units[1]:
+        return None
+    if units[0] is not None and units[1] is not None:
+        return f"{first} is a time in {units[0]}, and {last} is one in {units[1]}"
+    odd, fitting = (first, last) if units[0] is None else (last, first)
+    return f"{odd} is no time of the years 2000 to 2100, and {fitting} is one in {units[0] or units[1]}"
+
+
 _SHOWN_UNITS = ("w", "d", "h", "min", "s", "ms", "us")
 
 
@@ -195,6 +206,8 @@ class Clock:
     is_timestamp: bool = False
     is_recognised: bool = False
     """Whether the unit was recognised from the values, not declared."""
+    doubt: str | None = field(default=None, compare=False)
+    """Why the unit is not known, with the values that are in the way."""
 
     def length(self, ticks: int | float) -> str:
         """A number of ticks for people: `6 s`, or `6 ticks` if their unit is not known."""
@@ -223,10 +236,13 @@ class Clock:
             return _fitting(_amount(duration), duration)
         if self.unit is None:
             raise InputProblem(
-                f"`{duration}` over an integer time column whose unit is not known",
+                f"`{duration}` over an integer time column whose unit is not known"
+                + (f": {self.doubt}" if self.doubt else ""),
                 span=duration.span,
                 expected="the unit of the time column, or a window in its own units",
-                hint="declare it (--time-unit ms, or time_unit='ms'), or write `WITHIN n units`",
+                hint="correct such times, or drop their rows; a declared unit (--time-unit, time_unit) holds for all"
+                if self.doubt
+                else "declare it (--time-unit ms, or time_unit='ms'), or write `WITHIN n units`",
             )
         return _fitting(_amount(duration) * NANOSECONDS[duration.unit] / NANOSECONDS[self.unit], duration)
 

@@ -39,6 +39,7 @@ class Asked:
     columns: Columns
     attributes: Attributes
     epoch_unit: str | None = None
+    extreme_times: None = None
     is_closed: bool = False
     omits_nulls: bool = False
     count: None = None

@@ -349,5 +349,9 @@ class Composed:
     def epoch_unit(self) -> str | None:
         return self.source.epoch_unit
 
+    @property
+    def extreme_times(self) -> tuple[int, int] | None:
+        return self.source.extreme_times
+
     def sample(self, names: Sequence[str], size: int) -> pa.RecordBatch | None:
         return None

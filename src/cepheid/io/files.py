@@ -248,6 +248,7 @@ class FileSource:
     """Whether the events of a type have the same columns in every file."""
     epoch_unit: str | None = None
     """The unit of times that are numbers with fractions."""
+    extreme_times: tuple[int, int] | None = None
     is_closed: bool = False
     """Whether the types and attributes that the files show are all there are."""
 
@@ -441,7 +442,16 @@ def scan(inputs: Sequence[Sequence[EventFile]], columns: Columns) -> FileSource:
     is_integer = not is_moment(schema.field(columns.time).type)
     unit = epoch_unit(read.earliest, read.latest) if is_integer else fractions
     return FileSource(
-        tuple(files), schema, columns, of_types, read.count, read.rejected, read.in_order, is_uniform, unit
+        tuple(files),
+        schema,
+        columns,
+        of_types,
+        read.count,
+        read.rejected,
+        read.in_order,
+        is_uniform,
+        unit,
+        (read.earliest, read.latest) if read.count else None,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cepheid.errors import InputProblem, shown
+from cepheid.errors import InputProblem, shown, type_name
 from cepheid.events import EMPTY_SCHEMA, Schema, timestamp
 from cepheid.io.decoding import decoded, decoded_schema, require_distinct_names
 from cepheid.io.event_columns import is_naive, localized, loses_digits, readable_type, require_time_column
@@ -78,13 +78,35 @@ def opened(
     if table is not None:
         source = TableSource.of(_timed(table, columns), columns)
         return Opened(replace(source, has_nanoseconds=loses_digits(table.column(columns.time))), convert)
+    _require_batches(events)
     if isinstance(events, Iterable):
         batches = (batch for item in events for batch in _batches(item, columns))
         first = next(batches, None)
         if first is None:
             return None
         return Opened(BatchSource(itertools.chain([first], batches), first.schema, columns), lambda _, rows: rows)
-    raise InputProblem(f"events cannot be read from a {type(events).__name__}", expected=_EXPECTED)
+    raise InputProblem(f"the events are of type {type_name(events)}", expected=_EXPECTED)
+
+
+def _require_batches(events: Any) -> None:
+    """Refuses what can be iterated and yields no tables: a file, an array, a column. DataFrames are no batches."""
+    is_list, library = isinstance(events, list | tuple), type(events).__module__.partition(".")[0]
+    if is_list and len(events) > 1 and all(type(item).__name__ == "DataFrame" for item in events):
+        raise InputProblem(
+            f"the events are a {type(events).__name__} of DataFrames",
+            expected="one DataFrame, or several inputs, each with its event type: {'A': df, 'B': other}",
+            hint="pandas.concat(events), or polars.concat(events), makes one of DataFrames with the same columns; "
+            "[cepheid.Input(df), ...] reads each as an input",
+        )
+    hint = None
+    if hasattr(events, "read"):
+        hint = "pass its path in place of the open file: match(query, 'events.csv')"
+    elif library == "numpy":
+        hint = "give its columns names: pandas.DataFrame(events, columns=['type', 'ts', ...])"
+    elif type(events).__name__ == "Series" or isinstance(events, pa.Array | pa.ChunkedArray):
+        hint = "a column alone has no times: pass the whole table"
+    if hint is not None:
+        raise InputProblem(f"the events are of type {type_name(events)}", expected=_EXPECTED, hint=hint)
 
 
 def inputs_of(events: Any) -> list[Input] | None:
@@ -355,7 +377,7 @@ def _batches(item: Any, columns: Columns | None = None) -> Iterator[pa.RecordBat
     table, _ = _whole(item, columns)
     if table is None:
         raise InputProblem(
-            f"the iterator of events yields a {type(item).__name__}",
+            f"the iterator of events yields values of type {type_name(item)}",
             expected="record batches",
             hint="make a table of rows: pyarrow.Table.from_pylist(events)"
             if isinstance(item, dict)

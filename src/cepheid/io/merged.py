@@ -177,6 +177,7 @@ class MergedSource:
     attributes: Attributes
     is_closed: bool = False
     epoch_unit: None = None
+    extreme_times: None = None
 
     @property
     def count(self) -> int | None:

@@ -36,7 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid.errors import InputProblem, listing, shown
-from cepheid.events import TIMESTAMP_CLOCK, UNTYPED, Clock, Schema, epoch_unit
+from cepheid.events import TIMESTAMP_CLOCK, UNTYPED, Clock, Schema, epoch_unit, unit_doubt
 from cepheid.io.decoding import require_distinct_names
 from cepheid.io.event_columns import (
     epoch_fractions,
@@ -97,6 +97,10 @@ class SourceDescription(Protocol):
         """The unit of an integer time column, if it is recognised from the values (ruling 1). If the values have
         fractions, they are converted to timestamps, and this is their former unit."""
 
+    @property
+    def extreme_times(self) -> tuple[int, int] | None:
+        """The first and the last of integer times, if they are known."""
+
     def sample(self, names: Sequence[str], size: int) -> pa.RecordBatch | None:
         """The first events, in the columns of `batches`. None if sampling would read or consume all events."""
 
@@ -130,12 +134,17 @@ def clock_of(source: SourceDescription, unit: str | None) -> Clock:
         return replace(TIMESTAMP_CLOCK, is_recognised=source.epoch_unit is not None)
     if unit is None and (recognised := source.epoch_unit) is not None:
         return Clock(recognised, is_recognised=True)
-    return Clock(unit or ("ms" if source.count == 0 else None))
+    if unit is not None or source.count == 0:
+        return Clock(unit or "ms")
+    return Clock(doubt=None if (times := source.extreme_times) is None else unit_doubt(*times))
 
 
 def unit_caution(source: SourceDescription, clock: Clock) -> str | None:
     """What to say if the declared unit of the times is not the one that their values suggest."""
     seems = source.epoch_unit
+    if clock.is_timestamp and source.columns.unit is not None and seems is None:
+        column = shown(source.columns.time)
+        return f"`{column}` holds timestamps, so the unit of times (time_unit, --time-unit) has no effect"
     if clock.is_timestamp or clock.is_recognised or clock.unit is None or seems in (None, clock.unit):
         return None
     column = shown(source.columns.time)
@@ -248,6 +257,10 @@ class TableSource:
         return epoch_unit(int(self.times[0]), int(self.times[-1])) if len(self.times) else None
 
     @property
+    def extreme_times(self) -> tuple[int, int] | None:
+        return (int(self.times[0]), int(self.times[-1])) if len(self.times) else None
+
+    @property
     def rejected(self) -> int:
         return len(self.rejected_rows)
 
@@ -283,6 +296,7 @@ class BatchSource:
     omits_nulls: bool = False
     is_closed: bool = False
     epoch_unit: str | None = None
+    extreme_times: tuple[int, int] | None = None
     has_nanoseconds: bool = False
 
     def __post_init__(self) -> None:
@@ -302,8 +316,9 @@ class BatchSource:
             object.__setattr__(self, "arriving", arriving)
             if len(times) and is_time(times).all():
                 ticks = in_ticks(times).cast(pa.int64(), safe=False)
-                unit = epoch_unit(pc.min(ticks).as_py(), pc.max(ticks).as_py())
-                object.__setattr__(self, "epoch_unit", unit)
+                extremes = pc.min(ticks).as_py(), pc.max(ticks).as_py()
+                object.__setattr__(self, "extreme_times", extremes)
+                object.__setattr__(self, "epoch_unit", epoch_unit(*extremes))
 
     def rejects(self) -> Iterator[Reject]:
         return iter(())

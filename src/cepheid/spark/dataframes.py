@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from cepheid.errors import InputProblem, shown
+from cepheid.errors import InputProblem, shown, type_name
 from cepheid.io.delta import delta_files, is_delta
 from cepheid.io.event_columns import require_time_column
 from cepheid.io.inputs import Columns, Input, TextOptions
@@ -109,8 +109,8 @@ def require_frame(item: Input) -> DataFrame:
         refuse_text_options(item.text)
         return item.data
     raise InputProblem(
-        f"the events of `{item.name}` are a {type(item.data).__name__}",
-        expected="a DataFrame",
+        f"the events of `{item.name}` are of type {type_name(item.data)}",
+        expected="a DataFrame of Spark",
         hint="spark.createDataFrame(...) makes one of a table",
     )
 

@@ -87,6 +87,7 @@ class SparkSource:
     """The source that a single task reads instead of the frame, if the work cannot be divided."""
     omits_nulls: bool = False
     epoch_unit: str | None = None
+    extreme_times: tuple[int, int] | None = None
     of_files: bool = False
     """Whether the frame has the rows of files: a type lacks the columns that are empty for its events."""
     count: None = None
@@ -261,7 +262,10 @@ class SparkSource:
             time = column(self.columns.time)
             row = self.frame.agg(F.min(time), F.max(time)).first()
             times = (row[0], row[1]) if row is not None and row[0] is not None else None
-        return self if times is None else replace(self, epoch_unit=epoch_unit(*times))
+        return self if times is None else self._within(*times)
+
+    def _within(self, first: int, last: int) -> SparkSource:
+        return replace(self, epoch_unit=epoch_unit(first, last), extreme_times=(first, last))
 
     def _with_fractions(self, declared: str | None) -> SparkSource:
         """Times with fractions as timestamps (ruling 1). Spark reads them, also from files."""
@@ -273,7 +277,7 @@ class SparkSource:
         if row is None or row[0] is None:
             return self
         if not row[2]:
-            return self if declared is not None else replace(self, epoch_unit=epoch_unit(int(row[0]), int(row[1])))
+            return self if declared is not None else self._within(int(row[0]), int(row[1]))
         unit = fraction_unit(row[0], row[1], declared)
         if unit is None:
             return self

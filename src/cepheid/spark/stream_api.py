@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from cepheid.deploy.deployment import Written, representatives
 from cepheid.engine.event_types import settled
 from cepheid.engine.prepare import RunOptions
 from cepheid.engine.query_text import QueryText, require_settled_classes
 from cepheid.engine.shapes import OutputOptions
-from cepheid.errors import InputProblem, listing
+from cepheid.errors import InputProblem, listing, type_name
 from cepheid.events import UNTYPED
 from cepheid.io.frames import inputs_of
 from cepheid.io.inputs import Columns, Input
@@ -169,6 +169,7 @@ def stream(
         return opened.observed(on_match, on_late, writer, follow_rates).followed(
             Trigger(available_now, interval, end_of_time), on_progress
         )
+    _require_frames([Input(events)] if inputs is None else inputs)
     session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
     require_jvm(session, "streams")
     saved = Checkpoint(open_directory(checkpoint, session), checkpoint)
@@ -237,6 +238,18 @@ def _require_directories(
             f"{listing(of_frames)} {'is an option' if len(of_frames) == 1 else 'are options'} of streaming DataFrames",
             expected="none of them for directories: their files have an order, and settle the types",
         )
+
+
+def _require_frames(inputs: Sequence[Input]) -> None:
+    """Refuses other inputs before a session starts."""
+    for item in inputs:
+        if not isinstance(item.data, DataFrame):
+            raise InputProblem(
+                f"the events of a stream are of type {type_name(item.data)}",
+                expected="a streaming DataFrame of Spark, a directory, or several of one kind",
+                hint="cepheid.match(query, events) runs over a table at once; spark.readStream, or the path of a "
+                "directory in which files appear, is a stream",
+            )
 
 
 def stream_source(events: SparkSource, queries: Iterable[Query], types: Sequence[str] | None) -> StreamSource:

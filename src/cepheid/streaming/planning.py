@@ -62,6 +62,7 @@ class StreamSource:
     count: None = None
     epoch_unit: str | None = None
     """The unit of an integer time column, which the checkpoint stores."""
+    extreme_times: None = None
 
     seen: tuple[str, ...] | None = None
     """The event types that have been seen; None where they are not known, or do not matter."""
