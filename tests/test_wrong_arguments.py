@@ -60,7 +60,7 @@ def test_a_stream_of_a_table_is_refused_before_spark_starts(monkeypatch: pytest.
     monkeypatch.setattr(SparkSession, "getActiveSession", None)
     for events in (EVENTS, {"Shelf": EVENTS}):
         with pytest.raises(CepheidError, match=r"a stream are of type `pandas.DataFrame`") as raised:
-            cepheid.stream(SASE, events, watermark="1 min", output="o", checkpoint="c")  # type: ignore[arg-type]
+            cepheid.stream(SASE, events, watermark="1 min", output="o", checkpoint="c")
         assert "a streaming DataFrame of Spark" in (raised.value.expected or "")
         assert "cepheid.match(query, events)" in (raised.value.hint or "")
 
