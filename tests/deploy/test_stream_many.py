@@ -5,24 +5,33 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_rules import as_if_many, eql_rules, sase_rules, strategy_rules, streams
+from typer.testing import CliRunner
 
 import cepheid
+from cepheid.app.cli import app
 from cepheid.deploy.deployment import Written
 from cepheid.engine.prepare import RunOptions
 from cepheid.engine.shapes import OutputOptions
 from cepheid.errors import InputProblem
+from cepheid.events import EMPTY_SCHEMA
 from cepheid.io.inputs import Columns
+from cepheid.io.stream_files import StreamFiles
+from cepheid.lang import parse
 from cepheid.streaming.plan import FIRST, StreamPlan
 from cepheid.streaming.planning import StreamOptions, StreamSource, plan_queries
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulation
+from cepheid.streaming.sinks import as_json_lines
+from cepheid.streaming.versions import Planner
 
 OTHERS = [
     "PATTERN SEQ(t a, u+ b[]) WHERE skip_till_next_match(a, b[]) { [k] AND a.v > 1 } WITHIN 5",
@@ -224,3 +233,40 @@ def test_a_query_that_explodes_is_stopped_and_the_others_go_on() -> None:
         found.update({name: sum(map(len, parts)) for name, parts in out.matches.items()})
     assert found["stopped"] == 1
     assert found["pair"] == sum(expected(texts["pair"], rows).values()) > 20
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_a_derived_event_is_the_same_json_as_in_batch(tmp_path: Path, ending: str) -> None:
+    """It shows its own attributes, and no column of the files."""
+    texts = {
+        "pair": "EVENT SEQ(A a, B b) WHERE [k] WITHIN 10 RETURN a.k AS k, b.v AS v",
+        "user": "EVENT SEQ(pair p, C c) WHERE p.k = c.k WITHIN 20",
+        "closure": "PATTERN SEQ(pair+ p[], C c) WHERE skip_till_next_match(p[], c) { p[i].v >= 0 } WITHIN 9",
+        "whole": "EVENT SEQ(C c, pair p) WHERE p.k = c.k WITHIN 9 RETURN p, c.v AS v",
+    }
+    rows = [{"type": "ABC"[n % 3], "ts": n, "k": n % 4 // 2, "v": n, "w": n / 2} for n in range(60)]
+    (tmp_path / "in").mkdir()
+    file, rules = tmp_path / "in" / f"events.{ending}", tmp_path / "rules"
+    if ending == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), file)
+    else:
+        file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    rules.mkdir()
+    for name, text in texts.items():
+        (rules / f"{name}.txt").write_text(text)
+    done = CliRunner().invoke(app, ["deploy", str(rules), "--input", str(file), "--output", str(tmp_path / "out.jsonl")])
+    assert done.exit_code == 0, done.output
+    queries = [parse(text) for text in texts.values()]
+    files = StreamFiles.first(str(tmp_path / "in"), Columns(), None, EMPTY_SCHEMA, False, queries=queries)
+    assert files is not None
+    planner = Planner(StreamSource.of_files(files, queries), StreamOptions(0, order=files.order, buckets=2))
+    plan, refused = planner.plan({name: Written(name, text) for name, text in texts.items()})
+    assert not refused
+    slip = pa.RecordBatch.from_pylist([{"value": json.dumps(str(file))}])
+    found = Simulation(plan).run([slip]).matches
+    for name in texts:
+        streamed = b"".join(as_json_lines(pa.Table.from_batches([part])) for part in found[name]).decode().splitlines()
+        lines = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
+        wanted = [json.dumps({n: v for n, v in line.items() if n != "query"}) for line in lines if line["query"] == name]
+        assert wanted
+        assert Counter(map(json.dumps, map(json.loads, streamed))) == Counter(wanted)

@@ -322,6 +322,9 @@ def _gatherer(prepared: Prepared, source: StreamSource) -> Gatherer | None:
                 hint="read the events from Parquet, or with a schema",
             )
         return None
+    # The files may not have had a type yet, and then have all columns for it: that of a derived event has none.
+    of_input = {kind: of for kind, of in source.attributes.items() if kind not in prepared.input.derived}
+    source = replace(source, attributes=of_input)
     attributes = {var: source.shown_by(role.event_class.types) for var, role in prepared.variables.items()}
     schema = source.schema if prepared.graph is None else with_types(prepared.input.schema)
     return Gatherer.of(prepared, schema, source.columns.time, attributes)
