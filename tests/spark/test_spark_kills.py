@@ -66,8 +66,9 @@ QUERIES = {
     "intervals": "complex Q on A as a, B as b, C as c event seq(a, !b, c; 60) where a.id = b.id = c.id",
     "composed": "P: EVENT SEQ(A x, B y) WHERE [id] WITHIN 50\n"
     "Q: SELECT * FROM P p; C c WHERE FILTER(p.x.id = c.id), (p, c) OCCURS WITHIN 90",
+    "composed_too": "P: EVENT SEQ(A x, B y) WHERE [id] WITHIN 50\nQ: EVENT SEQ(P p, A a) WHERE p.x.id = a.id WITHIN 130",
 }
-"""A query of each language, and one over the matches of another."""
+"""A query of each language, and two over the matches of another."""
 TO_ALL = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 TO_DRIVER = (*TO_ALL, signal.SIGQUIT, signal.SIGABRT, signal.SIGSEGV)
 """The signals for the driver alone. The JVM would write a file about some of them into the current directory."""
@@ -178,12 +179,15 @@ def test_many_kills_lose_nothing_and_double_nothing(tmp_path: Path, seed: int) -
 # --- a deployment that changes ----------------------------------------------------------------------------------------
 
 
+_PAIR = "P: EVENT SEQ(A x, D y) WHERE x.v < y.v WITHIN 6 RETURN x.id AS k, y.v AS w"
 WITHOUT_KEY = {
     "near": "PATTERN A a; B b WHERE a.id < b.id AND a.v > 0.3 WITHIN 6",
     "far": "complex Q on A as a, C as c event and(a, c; 5) where a.v < c.v",
     "quiet": "EVENT SEQ(A x, !(D y), C z) WHERE x.v < z.v AND x.id != z.id WITHIN 9",
+    "above": f"{_PAIR}\nQ: PATTERN P p; C c WHERE p.w < c.v WITHIN 12",
+    "beside": f"{_PAIR}\nQ: EVENT SEQ(B b, P p) WHERE b.id != p.k WITHIN 9",
 }
-"""Queries that a deployment places on buckets, and moves."""
+"""Queries that a deployment places on buckets, and moves. Two use one."""
 CHANGING = {**QUERIES, **WITHOUT_KEY}
 
 
@@ -194,7 +198,7 @@ class Rules:
         self.folder, self.rng, self.texts, self.requests = folder, rng, dict[str, str](), requests
         self.kinds = itertools.cycle(rng.sample(["move", "move", "add", "remove", "replace"], 5))
         folder.mkdir()
-        for name in ("closure", "successor", "near", "quiet"):
+        for name in ("closure", "composed", "composed_too", "quiet", "above", "beside"):
             self._write(name, CHANGING[name])
 
     def change(self) -> None:

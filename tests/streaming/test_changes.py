@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
+from cepheid.app.cli import app
 from cepheid.deploy.changes import Change
 from cepheid.deploy.deployment import Written
 from cepheid.errors import CepheidError
 from cepheid.io.inputs import Columns
+from cepheid.streaming.checkpoint import REQUESTS, VERSIONS, Checkpoint
 from cepheid.streaming.plan import StreamPlan
 from cepheid.streaming.planning import StreamOptions, StreamSource
 from cepheid.streaming.reader import RowReader
-from cepheid.streaming.versions import Planner
+from cepheid.streaming.requests import Requests
+from cepheid.streaming.storage import LocalDirectory
+from cepheid.streaming.versions import Planner, SavedVersion
 
 SCHEMA = pa.schema([("type", pa.string()), ("ts", pa.int64()), ("k", pa.int64()), ("v", pa.int64())])
 PAIR = "EVENT SEQ(t a, u b) WHERE [k] AND a.v > 3 WITHIN 9"
@@ -77,6 +84,26 @@ def test_a_change_that_is_refused_names_the_query_and_the_place(change: Change, 
     # The change that is right is made afterwards.
     after = planner().changed(before, Change(add=written(new=PAIR), remove=("user",)))
     assert after.names == ["pair", "apart", "new"]
+
+
+def test_a_query_that_others_use_is_not_removed_while_the_stream_is_stopped(tmp_path: Path) -> None:
+    """The command does not wait for the next start. A query is free once its users are to go."""
+    plan, checkpoint = started(), Checkpoint(LocalDirectory(tmp_path), str(tmp_path))
+    checkpoint.settle(plan.description(), {VERSIONS: [SavedVersion.of(plan, 0).to_data()]})
+    (tmp_path / "metadata").write_text("{}")  # which Spark leaves when a stream has started
+    requests = Requests(checkpoint.own.inside(REQUESTS))
+
+    def remove(*names: str) -> str:
+        return CliRunner().invoke(app, ["deploy", "remove", str(tmp_path), *names]).output
+
+    refused = "the query `pair` is used by `user`"
+    assert refused in remove("pair")
+    assert refused in remove("apart", "pair")
+    assert not requests.waiting()
+    assert "at its next start" in remove("user")
+    assert "at its next start" in remove("pair")
+    assert "there is no query `pair`" in remove("pair")
+    assert [requests.change(name).remove for name in requests.waiting()] == [("user",), ("pair",)]
 
 
 def test_the_others_run_where_some_are_refused() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cepheid.deploy.deployment import Written
 from cepheid.deploy.folder import linked, uses_of
 from cepheid.errors import CepheidError, InputProblem, did_you_mean, listing, shown
+
+Uses = Mapping[str, Sequence[str]]
+NO_USES: Uses = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +36,15 @@ def difference(before: Mapping[str, Written], after: Mapping[str, Written]) -> C
 
 
 def changed(
-    queries: Mapping[str, Written], change: Change, version: int, known_types: Collection[str] | None
+    queries: Mapping[str, Written],
+    change: Change,
+    version: int,
+    known_types: Collection[str] | None,
+    uses: Uses = NO_USES,
 ) -> dict[str, Written]:
     """The queries after a change, which takes effect with this version. `known_types` are the event types of the input;
-    None if queries do not use each other. A query that uses one that is replaced begins anew, too."""
+    None if they are not known, or queries do not use each other. `uses` has the other ones that each query uses now. A
+    query that uses one that is replaced begins anew, too."""
     for name in change.add:
         if name in queries:
             raise InputProblem(f"there is a query `{shown(name)}` already", hint="replace it, or choose another name")
@@ -57,15 +65,14 @@ def changed(
     after |= {name: written for name, written in new.items() if name not in after}
     if not after:
         raise InputProblem("no query would be left", hint="stop the stream")
-    if known_types is None:
-        return after
-    before_uses, _ = uses_of(queries, known_types)
     for name in change.remove:
-        users = [user for user, used in before_uses.items() if name in used and user in after and user not in new]
+        users = [user for user, used in uses.items() if name in used and user in after and user not in new]
         if users:
             raise InputProblem(
                 f"the query `{shown(name)}` is used by {listing(users)}", hint="remove or replace those as well"
             )
+    if known_types is None:
+        return after
     _, refused = linked(after, known_types)
     for name, error in refused.items():
         raise refusal(name, error)

@@ -180,8 +180,8 @@ class Written:
     slot: int | None = None
     """Where it runs in a stream if it has no key; None: it is not placed yet."""
     parsed: Query | None = None
-    uses_others: bool = False
-    """Whether `parsed` has other queries as inputs, which the text does not say."""
+    uses: tuple[str, ...] = ()
+    """The other queries of the deployment that it uses as event types: inputs of `parsed`, which the text does not say."""
     _parts: list[Parts | None] = field(default_factory=list, compare=False, repr=False)
     """The parts of the text, once they are known."""
 
@@ -199,7 +199,7 @@ class Written:
 
     @property
     def parts(self) -> Parts | None:
-        if not isinstance(self.source, str) or self.uses_others:
+        if not isinstance(self.source, str) or self.uses:
             return None
         if not self._parts:
             self._parts.append(parts_of(self.source))
@@ -281,7 +281,7 @@ def deploy(
 
 def _feeding(queries: Mapping[str, Written]) -> set[str | None]:
     """The names of the queries that others use, which are evaluated once for these and for themselves."""
-    return {one.name for w in queries.values() if w.uses_others for one in queries_of(w.query) if one is not w.query}
+    return {one.name for w in queries.values() if w.uses for one in queries_of(w.query) if one is not w.query}
 
 
 def _within_operators(

@@ -106,7 +106,7 @@ def uses_of(
 def _with_inputs(written: Written, names: list[str], inner: list[Query]) -> Written:
     inputs = tuple(replace(query, name=name) for name, query in zip(names, inner, strict=True))
     query = replace(written.query, inputs=(*inputs, *written.query.inputs))
-    return replace(written, parsed=query, uses_others=True)
+    return replace(written, parsed=query, uses=tuple(names))
 
 
 def _uses_refused(name: str) -> InputProblem:

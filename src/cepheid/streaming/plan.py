@@ -423,12 +423,14 @@ class Entry:
     dialect: str = AUTO
     since: int = 0
     slot: int = 0
+    uses: Sequence[str] = ()
+    """The other queries of the stream that it uses as event types."""
 
     @classmethod
     def of(cls, written: Written) -> Entry:
         source = written.source
         dialect = written.dialect if isinstance(source, str) else source.dialect.name
-        return cls(written.name, written.text, dialect, written.since, written.slot or 0)
+        return cls(written.name, written.text, dialect, written.since, written.slot or 0, written.uses)
 
     @property
     def written(self) -> Written:

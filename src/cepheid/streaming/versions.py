@@ -48,6 +48,11 @@ class SavedVersion:
     def queries(self) -> dict[str, Written]:
         return {entry.name: entry.written for entry in self.entries}
 
+    @property
+    def uses(self) -> dict[str, Sequence[str]]:
+        """The other queries that each one uses."""
+        return {entry.name: entry.uses for entry in self.entries}
+
 
 @dataclass(frozen=True, slots=True)
 class Planner:
@@ -93,7 +98,8 @@ class Planner:
         lineage = before.next_lineage
         if change.move:
             return self._moved(before, change, queries, replace(lineage, moved=lineage.version))
-        return _whole(self.plan(changed(queries, change, lineage.version, self.known_types), lineage))
+        uses = {entry.name: entry.uses for entry in before.entries}
+        return _whole(self.plan(changed(queries, change, lineage.version, self.known_types, uses), lineage))
 
     def _moved(self, before: StreamPlan, change: Change, queries: dict[str, Written], lineage: Lineage) -> StreamPlan:
         """Equal queries move together."""

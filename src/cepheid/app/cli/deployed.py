@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from cepheid.deploy.deployment import Written
     from cepheid.spark.stream import RunningStream
     from cepheid.streaming.checkpoint import Checkpoint
+    from cepheid.streaming.versions import SavedVersion
 
 VERBS = ("add", "remove", "replace", "move", "list", "status")
 _WORDS = {"remove": "names of queries", "move": "names of queries, each with a bucket: `rule=1`"}
@@ -116,7 +118,7 @@ def change_command(words: Sequence[str], dialect: str) -> None:
         return
     if not rest:
         raise InputProblem(f"there is nothing to {verb}", expected=_WORDS.get(verb, "files"))
-    _send(saved, _change(verb, rest, dialect), queries)
+    _send(saved, _change(verb, rest, dialect), versions[-1])
 
 
 def _change(verb: str, words: Sequence[str], dialect: str) -> Change:
@@ -142,14 +144,20 @@ def _change(verb: str, words: Sequence[str], dialect: str) -> Change:
     return Change(add=written) if verb == "add" else Change(replace=written)
 
 
-def _send(saved: Checkpoint, change: Change, queries: Mapping[str, Written]) -> None:
-    """Asks the process that runs the stream, and waits for its answer."""
+def _send(saved: Checkpoint, change: Change, newest: SavedVersion) -> None:
+    """Asks the process that runs the stream, and waits for its answer. What the checkpoint shows to be wrong is refused
+    at once."""
     from cepheid.deploy.changes import changed
     from cepheid.streaming.checkpoint import REQUESTS
     from cepheid.streaming.requests import Requests
 
-    changed(queries, change, 0, None)
-    requests = Requests(saved.own.inside(REQUESTS))
+    requests, queries, uses = Requests(saved.own.inside(REQUESTS)), newest.queries, newest.uses
+    for waiting in requests.waiting():
+        with suppress(CepheidError):  # it will be refused
+            earlier = requests.change(waiting)
+            queries = changed(queries, earlier, 0, None, uses)
+            uses = {name: used for name, used in uses.items() if name in queries and name not in earlier.replace}
+    changed(queries, change, 0, None, uses)
     name = requests.send(change)
     if not saved.is_in_use:
         report.note("the stream does not run: the change is made at its next start")
