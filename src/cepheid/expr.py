@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from enum import Enum
+from operator import is_not
 from typing import Any, TypeVar
 
 from cepheid.errors import Span
@@ -314,16 +315,19 @@ def attributes_in(predicates: Iterable[Expr]) -> dict[str, None]:
 
 
 def with_parts(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """A copy with `change` applied to every node right under it."""
+    """A copy with `change` applied to every node right under it; the expression itself if that changes none."""
     updates: dict[str, Any] = {}
     for name in _PARTS[type(expr)]:
         value = getattr(expr, name)
         if isinstance(value, Expr):
-            updates[name] = change(value)
+            if (part := change(value)) is not value:
+                updates[name] = part
         elif isinstance(value, tuple):
-            updates[name] = tuple(map(change, value))
-    if isinstance(expr, Aggregate) and expr.of is not None:
-        updates["of"] = Operand(change(expr.of.value))
+            parts = tuple(map(change, value))
+            if any(map(is_not, parts, value)):
+                updates[name] = parts
+    if isinstance(expr, Aggregate) and expr.of is not None and (part := change(expr.of.value)) is not expr.of.value:
+        updates["of"] = Operand(part)
     return replace(expr, **updates) if updates else expr
 
 
@@ -334,8 +338,6 @@ def transform(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
 
 def replaced(expr: Expr, kind: type[N] | tuple[type[N], ...], change: Callable[[N], Expr]) -> Expr:
     """A copy with `change` applied to every node of these kinds, bottom up; the expression itself if it has none."""
-    if not any(isinstance(node, kind) or (isinstance(node, Aggregate) and node.of is not None) for node in walk(expr)):
-        return expr
     return transform(expr, lambda node: change(node) if isinstance(node, kind) else node)
 
 

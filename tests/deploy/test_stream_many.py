@@ -254,7 +254,9 @@ def test_a_derived_event_is_the_same_json_as_in_batch(tmp_path: Path, ending: st
     rules.mkdir()
     for name, text in texts.items():
         (rules / f"{name}.txt").write_text(text)
-    done = CliRunner().invoke(app, ["deploy", str(rules), "--input", str(file), "--output", str(tmp_path / "out.jsonl")])
+    done = CliRunner().invoke(
+        app, ["deploy", str(rules), "--input", str(file), "--output", str(tmp_path / "out.jsonl")]
+    )
     assert done.exit_code == 0, done.output
     queries = [parse(text) for text in texts.values()]
     files = StreamFiles.first(str(tmp_path / "in"), Columns(), None, EMPTY_SCHEMA, False, queries=queries)
@@ -267,6 +269,8 @@ def test_a_derived_event_is_the_same_json_as_in_batch(tmp_path: Path, ending: st
     for name in texts:
         streamed = b"".join(as_json_lines(pa.Table.from_batches([part])) for part in found[name]).decode().splitlines()
         lines = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
-        wanted = [json.dumps({n: v for n, v in line.items() if n != "query"}) for line in lines if line["query"] == name]
+        wanted = [
+            json.dumps({n: v for n, v in line.items() if n != "query"}) for line in lines if line["query"] == name
+        ]
         assert wanted
         assert Counter(map(json.dumps, map(json.loads, streamed))) == Counter(wanted)

@@ -134,7 +134,7 @@ class EventTests:
         if test.types:
             self._text(TYPE, True, bit, "=", test.types)
         for condition in test.conditions:
-            self._add(bit, mask_test(condition).predicate)
+            self._add(bit, condition)
 
     def _add(self, bit: int, condition: Expr) -> None:
         match condition:
@@ -150,7 +150,8 @@ class EventTests:
             ):
                 self._text(name, False, bit, "=", [str(v.value) for v in values if isinstance(v, Const)])
             case _:
-                self.conditions.setdefault(repr(condition), (condition, []))[1].append(bit)
+                test = mask_test(condition).predicate
+                self.conditions.setdefault(repr(test), (test, []))[1].append(bit)
 
     def _is_simple(self, name: str, op: str, value: object) -> bool:
         """Whether a class decides the comparison exactly as the values do."""

@@ -250,11 +250,13 @@ def with_conditions(rule: Rule, added: Sequence[tuple[int, Expr]]) -> Rule:
     for number, condition in added:
         tests[number].append(condition)
     return in_order(
-        Rule(tuple(replace(t, conditions=tuple(c)) for t, c in zip(rule.tests, tests, strict=True)), rule.limits)
+        Rule(tuple(EventTest(t.types, tuple(c)) for t, c in zip(rule.tests, tests, strict=True)), rule.limits)
     )
 
 
 def in_order(rule: Rule) -> Rule:
     """The rule with the conditions of each test in one order, so that equal rules compare equal."""
-    tests = (replace(test, conditions=tuple(sorted(test.conditions, key=repr))) for test in rule.tests)
+    tests = (
+        EventTest(t.types, tuple(sorted(t.conditions, key=repr))) if len(t.conditions) > 1 else t for t in rule.tests
+    )
     return Rule(tuple(tests), rule.limits)
