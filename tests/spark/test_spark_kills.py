@@ -66,7 +66,8 @@ QUERIES = {
     "intervals": "complex Q on A as a, B as b, C as c event seq(a, !b, c; 60) where a.id = b.id = c.id",
     "composed": "P: EVENT SEQ(A x, B y) WHERE [id] WITHIN 50\n"
     "Q: SELECT * FROM P p; C c WHERE FILTER(p.x.id = c.id), (p, c) OCCURS WITHIN 90",
-    "composed_too": "P: EVENT SEQ(A x, B y) WHERE [id] WITHIN 50\nQ: EVENT SEQ(P p, A a) WHERE p.x.id = a.id WITHIN 130",
+    "composed_too": "P: EVENT SEQ(A x, B y) WHERE [id] WITHIN 50\n"
+    "Q: EVENT SEQ(P p, A a) WHERE p.x.id = a.id WITHIN 130",
 }
 """A query of each language, and two over the matches of another."""
 TO_ALL = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

@@ -181,7 +181,7 @@ class Written:
     """Where it runs in a stream if it has no key; None: it is not placed yet."""
     parsed: Query | None = None
     uses: tuple[str, ...] = ()
-    """The other queries of the deployment that it uses as event types: inputs of `parsed`, which the text does not say."""
+    """The other queries that it uses as event types: inputs of `parsed`, which the text does not say."""
     _parts: list[Parts | None] = field(default_factory=list, compare=False, repr=False)
     """The parts of the text, once they are known."""
 
