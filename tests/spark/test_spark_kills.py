@@ -357,7 +357,7 @@ def changed_killed_and_restarted(
     print("\n".join(done))
     assert {(name, text) for name, text in rules.texts.items()} <= seen.keys()
     require_rules(places, feeder, rules, seen)
-    assert passed["versions"] >= kills // 2
+    assert passed["versions"] >= kills // 3  # a change may come before the one before it had a batch
     assert kills < 10 or all(passed[kind] > 0 for kind in ("added", "removed", "replaced", "moved")), passed
 
 
