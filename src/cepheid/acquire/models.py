@@ -70,26 +70,6 @@ class Poisson(Model):
 
 
 @dataclass(frozen=True)
-class Bernoulli(Model):
-    """At each step of time an event, or none, independent of other steps."""
-
-    probability: float
-    step: float = 1.0
-
-    @property
-    def rate(self) -> float:
-        return self.probability / self.step
-
-    def present(self, length: float) -> float:
-        return -math.expm1(math.log1p(-self.probability) * length / self.step) if self.probability < 1 else 1.0
-
-    def entering(self, length: float) -> float:
-        if self.probability >= 1.0:
-            return 0.0
-        return -math.log1p(-self.probability) / self.step * (1.0 - self.present(length))
-
-
-@dataclass(frozen=True)
 class Histogram(Model):
     """The distribution of the gaps between events: the share of gaps that are longer than each bound. Of any stationary
     process, `present` grows with the rate of events times the share of gaps that are longer."""
@@ -116,7 +96,9 @@ class Histogram(Model):
 
 @dataclass(frozen=True)
 class MarkovChain(Model):
-    """At each step of time an event, or none, with a probability that depends on the last steps (CED §4.2)."""
+    """At each step of time an event, or none, with a probability that depends on the last steps (CED §4.2). Of order 0
+    it is Bernoulli's model. Events are anywhere in their steps: half a step has one half as often. So those at equal
+    gaps, whose probability is 1, cover their windows and not all the time."""
 
     step: float
     probabilities: tuple[float, ...]
@@ -310,8 +292,7 @@ def _chain(counts: npt.NDArray[np.int64], step: float, order: int) -> Fit:
     shares = (events + 0.5 * (seen == 0)) / np.maximum(seen, 1)
     inner = np.clip(shares, 1e-12, 1 - 1e-12)
     likelihood = float((events * np.log(inner) + (seen - events) * np.log1p(-inner)).sum())
-    model: Model = MarkovChain(step, tuple(shares.tolist())) if order else Bernoulli(float(shares[0]), step)
-    return Fit(model, _criterion(likelihood, 1 << order, len(counts)))
+    return Fit(MarkovChain(step, tuple(shares.tolist())), _criterion(likelihood, 1 << order, len(counts)))
 
 
 @dataclass(frozen=True)
@@ -350,8 +331,6 @@ def to_data(model: Model) -> dict[str, Any]:
     match model:
         case Poisson():
             return {"model": "poisson", "rate": model.per_tick}
-        case Bernoulli():
-            return {"model": "bernoulli", "probability": model.probability, "step": model.step}
         case Histogram():
             return {"model": "histogram", "bounds": model.bounds, "shorter": model.shorter}
         case MarkovChain():
@@ -366,7 +345,7 @@ def from_data(data: Mapping[str, Any]) -> Model:
         case "poisson":
             return Poisson(float(data["rate"]))
         case "bernoulli":
-            return Bernoulli(float(data["probability"]), float(data["step"]))
+            return MarkovChain(float(data["step"]), (float(data["probability"]),))
         case "histogram":
             return Histogram(tuple(map(float, data["bounds"])), tuple(map(float, data["shorter"])))
         case "markov":
@@ -380,12 +359,12 @@ def description(model: Model) -> str:
     match model:
         case Poisson():
             return "Poisson"
-        case Bernoulli():
-            return "Bernoulli"
         case Histogram():
             return "histogram of gaps"
         case Clustered():
             return "clusters"
+        case MarkovChain(order=0):
+            return "Bernoulli"
         case MarkovChain():
             return f"Markov chain of order {model.order}"
         case _:
