@@ -1,6 +1,7 @@
 """Sources that go on: a node may have its first event of a type, or the first one with a column, after the start."""
 
 import json
+import queue
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,12 +12,18 @@ import pytest
 from detection.running import rows
 from detection.test_flight import listed, served
 from detection.waiting import wait_until
+from pyarrow import flight
 
 import cepheid
+from cepheid.acquire.intervals import END
+from cepheid.acquire.requests import Answer, Request
 from cepheid.detection.api import detection
 from cepheid.detection.run import Running
-from cepheid.errors import InputProblem
+from cepheid.errors import InputProblem, SourceUnreachable
+from cepheid.io.asked_source import Failure
 from cepheid.io.feeds import Gathered, Lines
+from cepheid.io.flight_client import FlightSource
+from cepheid.io.flight_messages import COLUMNS_CHANGED
 from cepheid.io.growing_log import GrowingLog
 from cepheid.io.inputs import DEFAULT_COLUMNS
 
@@ -145,3 +152,73 @@ def test_a_feed_has_the_columns_of_all_its_events(at_once: int) -> None:
     assert {name: str(schema.field(name).type) for name in ("v", "s")} == {"v": "double", "s": "string"}
     kept = [row for kind in "AB" for row in log._whole(kind).events.to_pylist()]
     assert sorted(rows(pa.Table.from_pylist(kept).select(["type", "ts", "v", "s"]))) == sorted(map(repr, FED_ROWS))
+
+
+def test_events_that_the_log_cannot_take_leave_it_as_it_was() -> None:
+    """A float beside an integer that no float holds exactly, also where other types come first."""
+    log, left_out = GrowingLog("log", DEFAULT_COLUMNS), []
+    fed = Lines(log, None, lambda line, _: left_out.append(json.loads(line)["ts"]))
+    for event in (("B", 1, 5), ("A", 2, 2**60 + 1), ("C", 3, 5.5), ("B", 4, 6), ("A", 5, 7)):
+        fed.add([json.dumps(dict(zip(("type", "ts", "v"), event, strict=True)))])
+    assert left_out == [3]
+    assert {kind: log._whole(kind).events["v"].to_pylist() for kind in "AB"} == {"A": [2**60 + 1, 7], "B": [5, 6]}
+
+
+def test_both_ends_count_the_same_events_if_columns_change() -> None:
+    log = GrowingLog("log", DEFAULT_COLUMNS)
+    lines(log).add(['{"type": "A", "ts": 1, "v": 1}'])
+    items: queue.SimpleQueue[Answer | Failure] = queue.SimpleQueue()
+    with served(log) as (server,):
+        source = FlightSource("log", server.address)
+        source.ask(Request(1, "log", "A", 0, END, follow=True, columns=("ts", "v")), items.put)
+        events = 0
+        for time in range(2, 12):
+            value = time + 0.5 if time > 5 else time  # an integer until 5
+            lines(log).add([json.dumps({"type": "A", "ts": time, "v": value})])
+            while True:
+                answer = items.get(timeout=20)
+                assert isinstance(answer, Answer)
+                events += answer.events.num_rows
+                if answer.complete >= time - 1:
+                    break
+        assert events == log.sent.events == 10
+        source.close()
+
+
+def test_a_source_whose_columns_never_stop_to_change_fails() -> None:
+    """It is asked again a number of times, and not for ever."""
+
+    class Restless(flight.FlightServerBase):  # type: ignore[misc]
+        def do_get(self, context: object, ticket: object) -> object:
+            raise flight.FlightServerError(COLUMNS_CHANGED)
+
+    server = Restless("grpc://127.0.0.1:0")
+    items: queue.SimpleQueue[Answer | Failure] = queue.SimpleQueue()
+    source = FlightSource("restless", f"grpc://127.0.0.1:{server.port}")
+    source.ask(Request(1, "restless", "A", 0, END, follow=True), items.put)
+    try:
+        assert isinstance(items.get(timeout=60), Failure)
+    finally:
+        source.close()
+        server.shutdown()
+
+
+def test_a_source_without_events_needs_columns(tmp_path: Path) -> None:
+    """The error says how it gets them: from a file without rows. Its first event comes after the start."""
+    logs = {name: GrowingLog(name, DEFAULT_COLUMNS) for name in ("one", "two")}
+    first = ({"type": "A", "ts": 1, "id": 1}, {"type": "B", "ts": 2, "id": 2})
+    add_all(logs, {"two": first})
+    query = "complex Q on A as a, B as b event and(a, b; 9) where a.id = b.id"
+    with served(*logs.values()) as servers:
+        path = listed(tmp_path, servers)
+        with pytest.raises(SourceUnreachable) as problem:
+            detection(query, path, DEFAULT_COLUMNS, attempts=1)
+        assert f"`one` at {servers[0].address} has no events yet" in str(problem.value)
+        assert "a Parquet file with its columns and no rows" in str(problem.value)
+        logs["one"].append(pa.table({"type": ["A"], "ts": [0], "id": [0]}).slice(1))
+        found = detected(query, path, logs, None)
+    events = [*first, *(event for own in AFTER.values() for event in own)]
+    whole = pa.table({n: [event[n] for event in events] for n in ("type", "ts", "id")}).sort_by("ts")
+    expected = cepheid.match(query, whole, evaluator="reference")
+    assert expected.num_rows > 0
+    assert ends(found) == ends(expected)

@@ -110,37 +110,45 @@ class _Serving:
 
     def schema(self, request: Request) -> pa.Schema:
         """The columns of the answers of a request."""
-        schema = self.log.described_schema()
-        if request.columns is None:
-            return schema
-        return pa.schema([schema.field(name) for name in dict.fromkeys(request.columns) if name in schema.names])
+        return _sent_columns(request, self.log.described_schema())
 
-    def answers(self, request: Request) -> Iterator[Answer]:
-        """The answers of a request; those of a subscription until its end."""
+    def answers(self, request: Request, schema: pa.Schema) -> Iterator[Answer]:
+        """The answers of a request, in these columns; those of a subscription until its end."""
         time.sleep(self.options.delay)
-        answer = self.log.answer(request, request.begin, False, self._keep(request))
+        keep = self._keep(request, schema)
+        answer = self.log.answer(request, request.begin, False, keep)
         yield from _split(answer, self.log)
         while request.follow and answer.complete < request.end:
             reported = max(answer.complete, request.begin - 1)
             self.log.wait(reported, self.options.beat)
-            answer = self.log.answer(request, reported + 1, True, self._keep(request))
+            answer = self.log.answer(request, reported + 1, True, keep)
             yield from _split(answer, self.log)
 
-    def _keep(self, request: Request) -> Keep | None:
-        """Applies the condition of a request to events in the columns that the log has then."""
-        if request.filter is None:
-            return None
-        return lambda events: self._filters_of(events.schema).kept_of(request, events)
+    def _keep(self, request: Request, schema: pa.Schema) -> Keep:
+        """Applies the condition of a request to events in the columns that the log has then. If these change what is
+        sent, the answer ends: it has the columns with which it began."""
+
+        def keep(events: pa.RecordBatch) -> pa.RecordBatch:
+            if _sent_columns(request, events.schema) != schema:
+                raise InputProblem(COLUMNS_CHANGED)
+            return self._filters_of(events.schema).kept_of(request, events)
+
+        return keep
 
     def messages(self, request: Request, schema: pa.Schema) -> Iterator[tuple[pa.RecordBatch, bytes]]:
         try:
-            for answer in _delayed(self.answers(request), self.options.delay):
-                if self.schema(request) != schema:  # an answer has the columns with which it began
-                    raise InputProblem(COLUMNS_CHANGED)
+            for answer in _delayed(self.answers(request, schema), self.options.delay):
                 if self.random.random() >= self.options.loss:
                     yield answer.events.cast(schema), answer_metadata(answer)
         except CepheidError as problem:
             raise flight.FlightServerError(problem.what) from None
+
+
+def _sent_columns(request: Request, schema: pa.Schema) -> pa.Schema:
+    """The columns of a log that a request asks for."""
+    if request.columns is None:
+        return schema
+    return pa.schema([schema.field(name) for name in dict.fromkeys(request.columns) if name in schema.names])
 
 
 def _delayed(answers: Iterator[Answer], delay: float) -> Iterator[Answer]:

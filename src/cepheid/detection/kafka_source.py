@@ -19,7 +19,7 @@ from cepheid.acquire.intervals import BEGINNING, END
 from cepheid.acquire.requests import Answer, Request
 from cepheid.detection.source_filter import Filters
 from cepheid.errors import CepheidError, InputProblem, SourceUnreachable, shown
-from cepheid.io.asked_source import NO_FILTERS, SAMPLE, Deliver, Description, Failure, described
+from cepheid.io.asked_source import NO_FILTERS, SAMPLE, Deliver, Description, Failure, described, without_columns
 from cepheid.io.decoding import widened
 from cepheid.io.event_columns import in_stream_order, ticks_of
 from cepheid.io.event_log import EventLog, Traffic, keys_of, of_keys
@@ -97,7 +97,7 @@ class KafkaSource:
         finally:
             self._release(consumer)
         if table is None:
-            raise InputProblem(f"`{shown(self.name)}` has no events yet, so that its columns are not known")
+            raise without_columns(self.name)
         self.schema = table.schema
         self._filters = Filters(self.schema, self.topic.columns)
         log = EventLog.of(self.name, table, self.topic.columns)

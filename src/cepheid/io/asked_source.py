@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from cepheid.acquire.intervals import BEGINNING
 from cepheid.acquire.models import Model, Poisson, fitted
 from cepheid.acquire.requests import Answer, Request
+from cepheid.errors import SourceUnreachable, shown
 from cepheid.io.event_columns import ticks_of
 from cepheid.io.event_log import EventLog
 
@@ -61,6 +62,17 @@ class Failure:
 
     request: Request
     reason: str
+
+
+NO_COLUMNS = "has no events yet, so that its columns are not known"
+
+
+def without_columns(name: str, where: str = "") -> SourceUnreachable:
+    """The error of a source that cannot describe itself yet."""
+    return SourceUnreachable(
+        f"`{shown(name)}`{where} {NO_COLUMNS}",
+        hint="start once it has an event, or serve it with --input FILE: a Parquet file with its columns and no rows",
+    )
 
 
 Deliver = Callable[[Answer | Failure], None]

@@ -13,7 +13,7 @@ from pyarrow import flight
 
 from cepheid.acquire.requests import Request
 from cepheid.errors import CepheidError, InputProblem, SourceUnreachable, shown
-from cepheid.io.asked_source import NO_FILTERS, Deliver, Description, Failure
+from cepheid.io.asked_source import NO_COLUMNS, NO_FILTERS, Deliver, Description, Failure, without_columns
 from cepheid.io.flight_messages import (
     COLUMNS_CHANGED,
     DESCRIBE,
@@ -24,6 +24,8 @@ from cepheid.io.flight_messages import (
 )
 
 _CONNECT_SECONDS = 10.0
+_MOST_CHANGES = 50
+"""How often a request is asked again at once because the columns have changed. More often it has failed."""
 
 
 @dataclass(slots=True)
@@ -70,6 +72,8 @@ class FlightSource:
                 f"`{shown(self.name)}` at {self.address} refuses the token", expected="the token of its server"
             ) from None
         except (flight.FlightError, OSError) as problem:
+            if NO_COLUMNS in str(problem):
+                raise without_columns(self.name, f" at {self.address}") from None
             raise SourceUnreachable(
                 f"`{shown(self.name)}` at {self.address} cannot be reached: {_first_line(problem)}",
                 hint="is `cepheid source serve` running there, and does the certificate fit?",
@@ -96,8 +100,12 @@ class FlightSource:
     def _read(self, request: Request, deliver: Deliver) -> None:
         """Reads the answers of a request, of a subscription until it ends."""
         left: Request | None = request
-        while left is not None:
+        for _ in range(_MOST_CHANGES):
+            if left is None:
+                return
             left = self._read_alike(left, deliver)
+        if left is not None:
+            deliver(Failure(left, COLUMNS_CHANGED))
 
     def _read_alike(self, request: Request, deliver: Deliver) -> Request | None:
         """Reads answers that have the same columns. Returns the rest of the request if later events have others."""

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from cepheid.acquire.intervals import BEGINNING, END
 from cepheid.acquire.requests import Answer, Request
-from cepheid.errors import InputProblem
-from cepheid.io.asked_source import NO_ATTRIBUTES, Description, Kept, described
+from cepheid.io.asked_source import NO_ATTRIBUTES, Description, Kept, described, without_columns
 from cepheid.io.decoding import widened
 from cepheid.io.event_columns import ticks_of
 from cepheid.io.event_log import EventLog, Keep, Stored, Traffic
@@ -75,11 +74,14 @@ class GrowingLog:
             self.changed.notify_all()
 
     def _widened(self, table: pa.Table) -> pa.Table:
-        """Events in the columns of the log, which has those of all events, also if the first ones lack some."""
+        """Events in the columns of the log, which has those of all events, also if the first ones lack some. What it
+        cannot take does not change it."""
         schema = table.schema if self.schema is None else widened(self.schema, table.schema, self.name)
         if self.schema is not None and schema != self.schema:
-            for parts in self._streams.values():
-                parts[:] = [Stored(aligned(part.events, schema), part.times) for part in parts]
+            self._streams = {
+                kind: [Stored(aligned(part.events, schema), part.times) for part in parts]
+                for kind, parts in self._streams.items()
+            }
         self.schema = schema
         batches = [aligned(batch, schema) for batch in table.to_batches()]
         return pa.Table.from_batches(batches, schema)
@@ -154,7 +156,7 @@ class GrowingLog:
 
     def described_schema(self) -> pa.Schema:
         if self.schema is None:
-            raise InputProblem(f"`{self.name}` has no events yet, so that its columns are not known")
+            raise without_columns(self.name)
         return self.schema
 
     def describe(self, kept: Kept | None = None) -> Description:
