@@ -261,7 +261,7 @@ def test_a_derived_event_is_the_same_json_as_in_batch(tmp_path: Path, ending: st
     queries = [parse(text) for text in texts.values()]
     files = StreamFiles.first(str(tmp_path / "in"), Columns(), None, EMPTY_SCHEMA, False, queries=queries)
     assert files is not None
-    planner = Planner(StreamSource.of_files(files, queries), StreamOptions(0, order=files.order, buckets=2))
+    planner = Planner(StreamSource.of_files(files, queries), StreamOptions(0, order=tuple(files.order), buckets=2))
     plan, refused = planner.plan({name: Written(name, text) for name, text in texts.items()})
     assert not refused
     slip = pa.RecordBatch.from_pylist([{"value": json.dumps(str(file))}])
