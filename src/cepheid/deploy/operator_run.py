@@ -130,7 +130,7 @@ class OperatorRun:
             yield positions
             if self._is_limited:
                 before = self.stepper.later_matches_end_at(latest)
-                if all(one.first is not None and one.first.settled(before) for one in self.shown):
+                if all([one.first is not None and one.first.settled(before) for one in self.shown]):
                     self.is_done = True
                     break
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -30,7 +31,11 @@ class FirstMatches:
     steps: tuple[str, ...]
     order: tuple[int, ...]
     """The steps in the order of the pattern's variables."""
-    best: list[Candidate] = field(default_factory=list)
+    certain: list[Candidate] = field(default_factory=list)
+    """The first candidates, which no later match precedes: they are not compared again."""
+    waiting: list[Candidate] = field(default_factory=list)
+    """The candidates after them, in order."""
+    oldest_certain: int | None = None
 
     @classmethod
     def of(cls, limit: int, steps: tuple[str, ...], binding: Binding) -> FirstMatches:
@@ -38,17 +43,28 @@ class FirstMatches:
 
     def add(self, positions: Positions, start: Array, end: Array) -> None:
         new = candidates(positions, start, end, self.order)
-        self.best = heapq.nsmallest(self.limit, [*self.best, *new])
+        self.waiting = heapq.nsmallest(self.limit - len(self.certain), [*self.waiting, *new])
 
     def settled(self, before: int) -> bool:
-        """Whether no later match, which ends at `before` or after it, can be among the first."""
-        return len(self.best) >= self.limit and (not self.best or self.best[-1][0] < before)
+        """Whether no later match, which ends at `before` or after it, can be among the first. Candidates that end
+        earlier become certain."""
+        count = bisect_left(self.waiting, before, key=lambda candidate: candidate[0])
+        self.oldest_certain = _oldest(self.waiting[:count], self.oldest_certain)
+        self.certain += self.waiting[:count]
+        del self.waiting[:count]
+        return len(self.certain) >= self.limit
 
     def oldest(self) -> int | None:
-        return min((min(events) for _, _, events, _, _ in self.best), default=None)
+        return _oldest(self.waiting, self.oldest_certain)
 
     def positions(self) -> tuple[Positions, Array, Array]:
-        return positions_of(self.best, self.steps)
+        return positions_of([*self.certain, *self.waiting], self.steps)
+
+
+def _oldest(matches: Iterable[Candidate], oldest: int | None) -> int | None:
+    """The position of the first event of the matches and before them."""
+    firsts = [min(events) for _, _, events, _, _ in matches]
+    return min(firsts if oldest is None else [*firsts, oldest], default=None)
 
 
 def candidates(positions: Positions, start: Array, end: Array, order: Sequence[int]) -> list[Candidate]:
