@@ -423,6 +423,9 @@ def _one_equality_each(query: Query, classes: Sequence[Sequence[Attr]]) -> list[
         if linked is None:
             continue
         outsider, member, number = linked
+        role = query.roles[outsider.var]
+        if not role.negated and not role.binds_many:
+            continue  # a branch of a disjunction may be joined with any member first
         known = chosen.get((outsider, number))
         if known is None or _nearness(order, outsider, member) < _nearness(order, outsider, known[1]):
             chosen[outsider, number] = predicate, member
