@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,6 +11,7 @@ from pyspark.sql import SparkSession
 from simulation_harness import multiset
 
 import cepheid
+from cepheid.errors import NotAvailable
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -51,3 +54,15 @@ def test_on_spark_as_locally(spark: SparkSession, name: str) -> None:
     found = cepheid.match(query, frame)
     assert multiset(pa.Table.from_pylist([row.asDict(recursive=True) for row in found.collect()])) == expected
     assert expected
+
+
+@pytest.mark.parametrize("call", [cepheid.match, cepheid.explain])
+def test_a_result_that_consumes_is_refused_and_as_a_subevent_found(spark: SparkSession, call: Any) -> None:
+    table = _events().slice(0, 300)
+    pair = "complex P on A as a, B as b schema id as a.id, v as b.v event seq(a, b; 9) consume once"
+    frame = spark.createDataFrame(table.to_pandas())
+    with pytest.raises(NotAvailable, match="`consume once` on Spark"):
+        call(pair, frame)
+    used = f"{pair}\ncomplex Q on P as p schema id as p.id, v as p.v event p"
+    expected = multiset(cepheid.match(used, table))
+    assert expected and multiset(cepheid.match(used, frame).toArrow()) == expected

@@ -93,7 +93,6 @@ _SMALL_JOBS = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 def run(prepared: Prepared, source: SparkSource, partitions: int | None = None, *, as_text: bool = False) -> DataFrame:
     """The matches, one row each, in any order. The DataFrame is lazy, except for one aggregate over the time
     column where time is divided into slices and the files have no statistics. `as_text` is as in `engine.run`."""
-    require_whole(prepared, "on Spark")
     return SparkBatch(prepared, source, partitions, as_text).matches()
 
 
@@ -129,6 +128,9 @@ class SparkBatch:
     """The intervals outside of which no row matters, if the rarest events were read first."""
     scans: str | None = None
     """Why one scan is expected to cost less than steps, if that was considered."""
+
+    def __post_init__(self) -> None:
+        require_whole(self.prepared, "on Spark")
 
     @property
     def distribution(self) -> Distribution:
