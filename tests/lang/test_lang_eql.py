@@ -265,6 +265,21 @@ def test_a_sink_names_the_stream_of_the_matches() -> None:
     assert parse_any(any_text(query)) == query
 
 
+def test_a_sink_names_a_query_that_others_use() -> None:
+    first = "SOURCE t (acc int)\nSINK big-ones (acc int);\nSELECT A.acc AS acc FROM t A"
+    second = "REGISTER SINK more\nSELECT * FROM big-ones a"
+    read = parse_any(f"{first}\n{second}\nlast: EVENT SEQ(more m, big-ones b)")
+    assert read == parse_any(any_text(read))
+    assert [item.name for item in read.inputs] == ["big-ones", "more"] and read.name == "last"
+    assert parse_any(f"{first}\n{second}").name == "more"
+    labelled = parse_any(f"first: {first}\nlast: EVENT SEQ(first f)")
+    assert [item.name for item in labelled.inputs] == ["first"]
+    with pytest.raises(CepheidError, match="two queries are called `big-ones`"):
+        parse_any(f"{first}\n{first}")
+    with pytest.raises(CepheidError, match="a query without a label"):
+        parse_any("SOURCE t (acc int)\nSELECT * FROM t\nlast: EVENT A a")
+
+
 def test_a_pattern_too_deep_to_walk_is_refused() -> None:
     with pytest.raises(CepheidError, match="nested more than 200 deep"):
         parse("SELECT * FROM " + "; ".join(f"E{i}" for i in range(300)))

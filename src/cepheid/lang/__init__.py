@@ -41,6 +41,21 @@ _LABEL = re.compile(
     rf"^[ \t]*(?!(?:{_NOT_LABELS})\b)([^\W\d]\w*(?:-\w+){{0,8}})[ \t]*:(?!=)", re.MULTILINE | re.IGNORECASE
 )
 
+_NAMED = r"[ \t]+(?:[\w-]+|`[^`\n]*`)"
+_DECLARED = re.compile(
+    rf"^[ \t]*(?:(?:(?:CREATE|REGISTER)\s+)?(?:SOURCE{_NAMED}\s*\([^()]*\)|SINK{_NAMED}(?:\s*\([^()]*\))?)[\s;]*)+"
+    r"(?=SELECT\b)",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""EQL's stream definitions before a query. A sink names the query, as a label does."""
+
+_STREAM = r"[ \t]+(?:[\w-]+|`[^`\n]*`)"
+_DEFINITIONS = rf"(?:(?:(?:CREATE|REGISTER)\s+)?(?:SOURCE{_STREAM}\s*\([^()]*\)|SINK{_STREAM}(?:\s*\([^()]*\))?)[\s;]*)"
+"""Of streams, before a query of EQL."""
+_DEFINED = re.compile(rf"^[ \t]*{_DEFINITIONS}+(?=SELECT\b)", re.MULTILINE | re.IGNORECASE)
+_ONLY_DEFINED = re.compile(rf"\s*{_DEFINITIONS}*", re.IGNORECASE)
+_SINK = re.compile(r"\bSINK\b", re.IGNORECASE)
+
 
 def parse(text: str, dialect: str = AUTO, source: str = "query") -> Query:
     """Parse and check a text. Errors show their position in the text, which is called `source`."""
@@ -106,7 +121,8 @@ def _is_written_inside(item: Query, query: Query) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """One query of a script. `text` is padded, so that offsets into it are offsets into the script."""
+    """One query of a script. `text` is padded, so that offsets into it are offsets into the script. A query without a
+    label is named by its sink."""
 
     label: str | None
     span: Span
@@ -115,10 +131,17 @@ class _Block:
 
 def _blocks(text: str) -> list[_Block]:
     code = skeleton(text)
-    labels = list(_LABEL.finditer(code))
-    if not labels:
+    heads = [(label.start(), label.end(), label.group(1), Span(*label.span(1))) for label in _LABEL.finditer(code)]
+    labelled = [end for _, end, *_ in heads]
+    for found in _DEFINED.finditer(code):  # a sink names a query as a label does
+        at = found.start()
+        has_label = any(end <= at and _ONLY_DEFINED.fullmatch(code, end, at) for end in labelled)
+        if _SINK.search(found.group()) and not has_label:
+            heads.append((at, at, None, Span(at, found.end())))
+    heads.sort()
+    if len(heads) <= 1 and not labelled:
         return [_Block(None, Span(0, 0), text)]
-    before = code[: labels[0].start()]
+    before = code[: heads[0][0]]
     if before.strip():
         start = len(before) - len(before.lstrip())
         raise SyntaxProblem(
@@ -127,12 +150,12 @@ def _blocks(text: str) -> list[_Block]:
             expected="a label before each query",
             hint="write `Name:` before it",
         )
-    if len(labels) > MAX_QUERIES:
-        raise SyntaxProblem(f"{len(labels)} queries in one script", expected=f"at most {MAX_QUERIES}")
-    ends = [label.start() for label in labels[1:]] + [len(text)]
+    if len(heads) > MAX_QUERIES:
+        raise SyntaxProblem(f"{len(heads)} queries in one script", expected=f"at most {MAX_QUERIES}")
+    ends = [start for start, *_ in heads[1:]] + [len(text)]
     return [
-        _Block(label.group(1), Span(*label.span(1)), " " * label.end() + text[label.end() : end])
-        for label, end in zip(labels, ends, strict=True)
+        _Block(label, span, " " * begin + text[begin:end])
+        for (_, begin, label, span), end in zip(heads, ends, strict=True)
     ]
 
 
@@ -140,10 +163,12 @@ def _script(text: str, dialect: str) -> Query:
     blocks = _blocks(text)
     known: dict[str, Query] = {}
     for block in blocks[:-1]:
-        known[_new_label(block, known)] = replace(_query(block, AUTO, known), name=block.label)
+        query = _query(block, AUTO, known)
+        label = _new_label(block, query, known)
+        known[label] = replace(query, name=label)
     query = _query(blocks[-1], dialect, known)
-    if blocks[-1].label is not None:
-        query = replace(query, name=_new_label(blocks[-1], known))
+    if blocks[-1].label is not None or known:
+        query = replace(query, name=_new_label(blocks[-1], query, known))
     needed = _needed(query, known)
     used = tuple(item for name, item in known.items() if name in needed)
     return replace(query, inputs=used + query.inputs)
@@ -163,8 +188,9 @@ def _query(block: _Block, dialect: str, known: Collection[str]) -> Query:
     return query
 
 
-def _new_label(block: _Block, known: dict[str, Query]) -> str:
-    label = block.label or ""
+def _new_label(block: _Block, query: Query, known: dict[str, Query]) -> str:
+    """The label, or the name of the sink."""
+    label = block.label or query.name or ""
     if label in known:
         raise PatternProblem(
             f"two queries are called `{label}`", span=block.span, expected="a name of its own for each query"

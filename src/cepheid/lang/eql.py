@@ -186,7 +186,9 @@ class _Builder(ExpressionBuilder):
 
 _PARSER = LanguageParser(_GRAMMAR, _Builder(), _WORDS, prepare=mark_hyphens)
 _START = re.compile(
-    r"\s*(?:SELECT\b|(?:(?:CREATE|REGISTER)\s+)?(?:SOURCE|SINK)\s+(?:[\w-]+|`[^`]*`)\s*\()", re.IGNORECASE
+    r"\s*(?:SELECT\b|(?:(?:CREATE|REGISTER)\s+)?(?:SOURCE|SINK)\s+(?:[\w-]+|`[^`]*`)\s*"
+    r"(?:\(|;|(?:SELECT|SOURCE|CREATE|REGISTER)\b))",
+    re.IGNORECASE,
 )
 _SQL = re.compile(r"\bMATCH_RECOGNIZE\b", re.IGNORECASE)
 
