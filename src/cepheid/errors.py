@@ -98,8 +98,8 @@ class Explosion(CepheidError):
 
     row: int | None
 
-    def with_key(self, key: str) -> Explosion:
-        """The error with the key of its event: `acc = 17`."""
+    def with_key(self, key: str, maker: str = "") -> Explosion:
+        """The error with the key of its event, `acc = 17`, and the operator of the query."""
         raise NotImplementedError
 
     def of_query(self, label: str) -> Explosion:
@@ -116,13 +116,14 @@ _FEWER_MATCHES = (
 
 class TooManyMatches(Explosion):
     """An event completes more matches than the option `max_matches` allows. `row` is its position in the stream. An
-    `operator` makes chains, whose events count, not only their number. `query` is the label of one that others use."""
+    `operator` makes chains, whose events count, not only their number. `maker` makes the
+    matches: the outermost operator of the query, or the label of a query that others use."""
 
     def __init__(
-        self, most: int, row: int, operator: str | None = None, key: str | None = None, query: str | None = None
+        self, most: int, row: int, operator: str | None = None, key: str | None = None, maker: str | None = None
     ) -> None:
-        of_key, of_query = f" with {key}" if key else "", f" of `{shown(query)}`" if query else ""
-        many = f"{most:,} matches{of_query}" if operator is None else f"{most:,} events in the matches of `{operator}`"
+        of_key, of_maker = f" with {key}" if key else "", f" of `{shown(maker)}`" if maker else ""
+        many = f"{most:,} matches{of_maker}" if operator is None else f"{most:,} events in the matches of `{operator}`"
         limit = "matches for each event" if operator is None else "events in the matches that one event completes"
         super().__init__(
             f"the event at position {row}{of_key} completes more than {many}",
@@ -136,25 +137,24 @@ class TooManyMatches(Explosion):
         self.row: int = row
         self.operator = operator
         self.key = key
-        self.query = query
+        self.maker = maker
 
-    def with_key(self, key: str) -> TooManyMatches:
-        """The error with the key of its event."""
-        return TooManyMatches(self.most, self.row, self.operator, key or None)
+    def with_key(self, key: str, maker: str = "") -> TooManyMatches:
+        return TooManyMatches(self.most, self.row, self.operator, key or None, self.maker or maker)
 
     def of_query(self, label: str) -> TooManyMatches:
         return TooManyMatches(self.most, self.row, self.operator, self.key, label)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Workers of Spark send it to the driver."""
-        return type(self), (self.most, self.row, self.operator, self.key, self.query)
+        return type(self), (self.most, self.row, self.operator, self.key, self.maker)
 
 
 class TooManyInstances(TooManyMatches):
     """More instances of an operator wait for a successor than the limit allows."""
 
     def __init__(
-        self, most: int, row: int, operator: str | None = None, key: str | None = None, query: str | None = None
+        self, most: int, row: int, operator: str | None = None, key: str | None = None, maker: str | None = None
     ) -> None:
         of_key = f", which has {key}" if key else ""
         CepheidError.__init__(
@@ -163,9 +163,9 @@ class TooManyInstances(TooManyMatches):
             expected="instances that find a successor, or that come too late",
             hint="bound them by (first, last) OCCURS WITHIN, or end chains by a condition outside of FILTER",
         )
-        self.most, self.row, self.operator, self.key, self.query = most, row, operator, key, query
+        self.most, self.row, self.operator, self.key, self.maker = most, row, operator, key, maker
 
-    def with_key(self, key: str) -> TooManyInstances:
+    def with_key(self, key: str, maker: str = "") -> TooManyInstances:
         return TooManyInstances(self.most, self.row, self.operator, key or None)
 
     def of_query(self, label: str) -> TooManyInstances:
@@ -186,7 +186,7 @@ class TooMuchMemory(Explosion):
         )
         self.most, self.row, self.where, self.key = most, row, where, key
 
-    def with_key(self, key: str) -> TooMuchMemory:
+    def with_key(self, key: str, maker: str = "") -> TooMuchMemory:
         return TooMuchMemory(self.most, self.row, self.where, key)
 
     def __reduce__(self) -> tuple[type[TooMuchMemory], tuple[int, int | None, str, str]]:

@@ -303,6 +303,33 @@ def walk(pattern: Pattern) -> list[Pattern]:
     return found
 
 
+_OPERATORS = {
+    Seq: "seq",
+    Conj: "and",
+    Disj: "or",
+    Next: "next",
+    Unless: "unless",
+    Timer: "timer",
+    Iteration: "iteration",
+}
+
+
+def operator_text(pattern: Pattern) -> str:
+    """A pattern as errors name it, in any language: `seq(a, and(b, !c))`."""
+    items = ", ".join(map(operator_text, subpatterns(pattern)))
+    match pattern:
+        case EventClass():
+            return pattern.var
+        case Neg():
+            return f"!{items}"
+        case Kleene():
+            return f"{items}+"
+        case Filtered():
+            return items
+        case _:
+            return f"{_OPERATORS[type(pattern)]}({items})"
+
+
 def with_parents(pattern: Pattern) -> list[tuple[Pattern, Pattern | None]]:
     """The pattern and everything under it, each with what it is right under."""
     return [(pattern, None), *((part, node) for node in walk(pattern) for part in subpatterns(node))]

@@ -79,6 +79,29 @@ def test_the_error_names_the_query_that_others_use(name: str) -> None:
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("query", "operator"),
+    [
+        ("complex Q on A as a, A as b, A as c event seq(a, b, c)", "seq(a, b, c)"),
+        (
+            "complex Q on A as a, A as b, A as c, A as d event seq(and(a, b; 50), !d, c; 60) where d.v < 0",
+            "seq(and(a, b), !d, c)",
+        ),
+        ("complex Q on A as a, A as b, A as c event and(a, b, c; 50) where a.k = b.k and b.k = c.k", "and(a, b, c)"),
+        ("EVENT SEQ(A a, A b, A c) WITHIN 50", "seq(a, b, c)"),
+        ("PATTERN A a; A b; A+; A c WITHIN 50", "seq(a, b, A+, c)"),
+        ("PATTERN SEQ(A a, A+ b[]) WHERE skip_till_any_match(a, b[]) {} WITHIN 50", "seq(a, b+)"),
+        ("PATTERN SEQ(A+ b[]) WHERE skip_till_next_match(b[]) {} WITHIN 50", "b+"),
+        ("SELECT * FROM A a; A b WHERE FILTER(b.v > 22)", "next(a, b)"),
+    ],
+)
+def test_the_error_names_the_operator_of_the_query(query: str, operator: str) -> None:
+    with pytest.raises(TooManyMatches, match="completes more than 10 matches of") as caught:
+        cepheid.match(query, EVENTS, options={"max_matches": "10"})
+    assert f"matches of `{operator}`" in str(caught.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
 def test_the_error_names_the_operator() -> None:
     with pytest.raises(TooMuchMemory, match=r"memory for the (matches|records) of \[.*\], at the event at position"):
         matches("left-deep", max_memory="200 KB")

@@ -18,6 +18,7 @@ from cepheid.codegen.compile import interpreted, is_loaded, is_ready
 from cepheid.codegen.encoder import Encoder
 from cepheid.errors import Explosion
 from cepheid.io.rows import TIME, TYPE
+from cepheid.pattern import operator_text
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import END_OF_TIME, Batch, Kernel, Positions, State
 
@@ -82,7 +83,9 @@ class Stepper:
         except Explosion as problem:
             if problem.row is None:
                 raise
-            raise problem.with_key(key_text(batch, self.kernel.plan, problem.row - encoded.first)) from None
+            plan = self.kernel.plan
+            key, maker = key_text(batch, plan, problem.row - encoded.first), operator_text(plan.query.pattern)
+            raise problem.with_key(key, maker) from None
 
     def step_encoded(self, encoded: Batch, piece: int | None = None) -> Iterator[Positions]:
         at = 0
