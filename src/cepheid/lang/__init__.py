@@ -41,18 +41,11 @@ _LABEL = re.compile(
     rf"^[ \t]*(?!(?:{_NOT_LABELS})\b)([^\W\d]\w*(?:-\w+){{0,8}})[ \t]*:(?!=)", re.MULTILINE | re.IGNORECASE
 )
 
-_NAMED = r"[ \t]+(?:[\w-]+|`[^`\n]*`)"
-_DECLARED = re.compile(
-    rf"^[ \t]*(?:(?:(?:CREATE|REGISTER)\s+)?(?:SOURCE{_NAMED}\s*\([^()]*\)|SINK{_NAMED}(?:\s*\([^()]*\))?)[\s;]*)+"
-    r"(?=SELECT\b)",
-    re.MULTILINE | re.IGNORECASE,
-)
-"""EQL's stream definitions before a query. A sink names the query, as a label does."""
-
 _STREAM = r"[ \t]+(?:[\w-]+|`[^`\n]*`)"
 _DEFINITIONS = rf"(?:(?:(?:CREATE|REGISTER)\s+)?(?:SOURCE{_STREAM}\s*\([^()]*\)|SINK{_STREAM}(?:\s*\([^()]*\))?)[\s;]*)"
 """Of streams, before a query of EQL."""
-_DEFINED = re.compile(rf"^[ \t]*{_DEFINITIONS}+(?=SELECT\b)", re.MULTILINE | re.IGNORECASE)
+_DEFINED = re.compile(rf"^[ \t]*{_DEFINITIONS}+", re.MULTILINE | re.IGNORECASE)
+_SELECT = re.compile(r"SELECT\b", re.IGNORECASE)
 _ONLY_DEFINED = re.compile(rf"\s*{_DEFINITIONS}*", re.IGNORECASE)
 _SINK = re.compile(r"\bSINK\b", re.IGNORECASE)
 
@@ -135,8 +128,9 @@ def _blocks(text: str) -> list[_Block]:
     labelled = [end for _, end, *_ in heads]
     for found in _DEFINED.finditer(code):  # a sink names a query as a label does
         at = found.start()
-        has_label = any(end <= at and _ONLY_DEFINED.fullmatch(code, end, at) for end in labelled)
-        if _SINK.search(found.group()) and not has_label:
+        label_end = max((end for end in labelled if end <= at), default=None)
+        has_label = label_end is not None and _ONLY_DEFINED.fullmatch(code, label_end, at)
+        if _SELECT.match(code, found.end()) and _SINK.search(found.group()) and not has_label:
             heads.append((at, at, None, Span(at, found.end())))
     heads.sort()
     if len(heads) <= 1 and not labelled:
