@@ -148,6 +148,10 @@ def match(
             expected="a Spark DataFrame, or session=... with a path of Parquet files",
             hint="leave it out",
         )
+    if partitions is not None and (not isinstance(partitions, int) or isinstance(partitions, bool)):
+        raise InputProblem(f"`partitions` is {shown(repr(partitions))}", expected="a whole number")
+    if partitions is not None and partitions < 1:
+        raise InputProblem(f"`partitions` is {partitions}", expected="at least 1")
     if output not in OUTPUTS:
         raise InputProblem(f"unknown output `{shown(output)}`", expected=f"one of {listing(OUTPUTS)}")
     columns = Columns.of(type_column, time_column, start_column, type, _text(match, text))
@@ -191,8 +195,6 @@ def match(
                 f"{output} matches of a Spark DataFrame: its rows have no numbers",
                 hint="add a column with row numbers, and RETURN it",
             )
-        if partitions is not None and partitions < 1:
-            raise InputProblem(f"`partitions` is {partitions}", expected="at least 1")
         batch = _spark_batch(query, parsed, events, columns, run_options, session, partitions, on_workers=True)
         written = query if isinstance(query, str) else None
         _warn(batch.prepared, *zone_cautions(batch.prepared.written, columns.text.zone, written))

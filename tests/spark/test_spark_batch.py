@@ -410,6 +410,10 @@ def test_errors_say_what_to_do(spark: SparkSession) -> None:
         cepheid.match(KEYED[0], events, output="positions")
     with pytest.raises(InputProblem, match="`partitions` is 0"):
         cepheid.match(KEYED[0], events, partitions=0)
+    for odd in ("4", 2.5, True):
+        with pytest.raises(InputProblem, match="`partitions` is") as raised:
+            cepheid.match(KEYED[0], events, partitions=odd)
+        assert raised.value.expected == "a whole number"
     with pytest.raises(InputProblem, match="two columns `ts`"):
         cepheid.match(KEYED[0], events.select("ts", "ts", "type"))
     with pytest.raises(CepheidError, match="timestamps or whole numbers"):
