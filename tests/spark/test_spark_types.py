@@ -3,6 +3,7 @@ shows unchanged are read without a Spark job."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,3 +76,11 @@ def test_types_of_directories(spark: SparkSession, tmp_path: Path) -> None:
     written(tmp_path / "grown" / "1.parquet", ["Shelf", "Exit"])
     grown = spark.read.option("mergeSchema", "true").parquet(str(tmp_path / "grown"))
     assert cepheid.match(QUERY, grown).count() == 1
+
+
+@pytest.mark.parametrize("kind", ["double", "float"])
+def test_types_that_are_floats_have_the_names_of_the_match(spark: SparkSession, kind: str) -> None:
+    rows = spark.createDataFrame([(1.0, 1, 7), (2.5, 2, 7)], f"type {kind}, ts long, id long")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", cepheid.CepheidWarning)
+        assert cepheid.match("EVENT SEQ(`1` s, `2.5` e) WHERE [id] WITHIN 10 units", rows).count() == 1

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -178,10 +178,10 @@ class SparkSource:
             return None
         events = self.frame.where(self.is_event)
         filled = [F.max(column(name).isNotNull()).alias(str(at)) for at, name in enumerate(names)]
-        rows = events.groupBy(column(self.columns.type).cast("string").alias("type")).agg(*filled).collect()
+        rows = events.groupBy(self._type.alias("type")).agg(*filled).collect()
         of_types = {
-            UNTYPED if row.type is None else row.type: {name for at, name in enumerate(names) if row[str(at)]}
-            for row in rows
+            UNTYPED if kind is None else kind: {name for at, name in enumerate(names) if row[str(at)]}
+            for kind, row in zip(self._type_names(rows), rows, strict=True)
         }
         used = set().union(*of_types.values())
         return {kind: used - own for kind, own in of_types.items()}
@@ -225,7 +225,7 @@ class SparkSource:
             if not is_odd:
                 break
         if asks or is_odd:
-            return _names_of([row.type for row in self._types.distinct().collect()])
+            return _names_of(self._type_names(self._types.distinct().collect()))
         return [*named, UNTYPED]
 
     def _first_types(self, size: int) -> list[str | None]:
@@ -242,7 +242,7 @@ class SparkSource:
         else:
             if paths:
                 return found
-        return [row.type for row in self._types.limit(size).collect()]
+        return self._type_names(self._types.limit(size).collect())
 
     @property
     def _files_of_types(self) -> Collection[str]:
@@ -332,7 +332,26 @@ class SparkSource:
 
     @property
     def _types(self) -> DataFrame:
-        return self.frame.select(column(self.columns.type).cast("string").alias("type"))
+        return self.frame.select(self._type.alias("type"))
+
+    @property
+    def _type(self) -> Column:
+        kind = column(self.columns.type)
+        return kind if self._has_float_types else kind.cast("string")
+
+    @property
+    def _has_float_types(self) -> bool:
+        return isinstance(self.frame.schema[self.columns.type].dataType, T.DoubleType | T.FloatType)
+
+    def _type_names(self, rows: Sequence[Row]) -> list[str | None]:
+        """The types in rows of Spark, named as in the match: of a float, Spark makes `1.0`, and Arrow `1`."""
+        values = [row.type for row in rows]
+        if not self._has_float_types:
+            return values
+        names: list[str | None] = (
+            pa.array(values, self.schema.field(self.columns.type).type).cast(pa.string()).to_pylist()
+        )
+        return names
 
 
 def _faults_of_time(name: str, kind: T.DataType, missing: str, what: str) -> list[tuple[Column, Column | str]]:
