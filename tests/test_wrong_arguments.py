@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from datetime import UTC, timedelta
 from pathlib import Path
@@ -71,6 +72,15 @@ def test_a_unit_of_timestamps_has_no_effect(tmp_path: Path) -> None:
     EVENTS.to_csv(tmp_path / "events.csv", index=False)
     done = CliRunner().invoke(app, ["run", SASE, "--input", str(tmp_path / "events.csv"), "--time-unit", "s"])
     assert "the unit of times (time_unit, --time-unit) has no effect" in done.stderr
+
+
+def test_merged_timestamps_have_no_unit_unless_one_is_given() -> None:
+    inputs = {name: EVENTS[EVENTS["type"] == name].drop(columns="type") for name in ("Shelf", "Exit")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", cepheid.CepheidWarning)
+        assert len(cepheid.match(f"{SASE} WITHIN 2 days", inputs)) == 1
+    with pytest.warns(cepheid.CepheidWarning, match=r"the unit of times .* has no effect"):
+        cepheid.match(f"{SASE} WITHIN 2 days", inputs, time_unit="s")
 
 
 @pytest.mark.parametrize(

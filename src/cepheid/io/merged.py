@@ -296,7 +296,7 @@ def with_times(schema: pa.Schema, of_inputs: Sequence[Columns], clocks: Sequence
     if starts != {None} and (len(starts) > 1 or len(timed) > 1):
         schema = schema.append(pa.field(MERGED_START, schema.field(columns.time).type))
         columns = replace(columns, start=MERGED_START)
-    unit = None if _are_converted(of_inputs, clocks) else clocks[0].unit
+    unit = None if _are_converted(of_inputs, clocks) else columns.unit if clocks[0].is_timestamp else clocks[0].unit
     return schema, replace(columns, event_type=None, unit=unit)
 
 
