@@ -83,6 +83,12 @@ def test_merged_timestamps_have_no_unit_unless_one_is_given() -> None:
         cepheid.match(f"{SASE} WITHIN 2 days", inputs, time_unit="s")
 
 
+def test_a_run_over_no_rows_ends_with_0_and_one_of_rejects_alone_with_2(tmp_path: Path) -> None:
+    for content, code in (("", 0), ('{"type": "Shelf"}\n', 2)):
+        (tmp_path / "e.jsonl").write_text(content)
+        assert CliRunner().invoke(app, ["run", SASE, "--input", str(tmp_path / "e.jsonl")]).exit_code == code
+
+
 @pytest.mark.parametrize(
     ("times", "doubt"),
     [
