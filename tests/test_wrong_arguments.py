@@ -83,6 +83,23 @@ def test_merged_timestamps_have_no_unit_unless_one_is_given() -> None:
         cepheid.match(f"{SASE} WITHIN 2 days", inputs, time_unit="s")
 
 
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        (["--input", "{},time_column=ts"], "did you mean `time`?"),
+        (["--input", "{},start-column=ts"], "did you mean `start`?"),
+        (["--input", "{},sep=:"], "leave the delimiter out"),
+        (["--input", "{}", "--delimiter", "semicolon"], "leave the delimiter out"),
+        (["--input", "{}", "--time-unit", "months"], "a month has no fixed length"),
+    ],
+)
+def test_the_options_of_an_input(tmp_path: Path, options: list[str], hint: str) -> None:
+    EVENTS.to_csv(tmp_path / "events.csv", index=False)
+    given = [option.format(tmp_path / "events.csv") for option in options]
+    done = CliRunner().invoke(app, ["run", SASE, *given])
+    assert done.exit_code == 2 and f"hint: {hint}" in done.stderr.replace("a comma separates its cells: ", "")
+
+
 def test_a_run_over_no_rows_ends_with_0_and_one_of_rejects_alone_with_2(tmp_path: Path) -> None:
     for content, code in (("", 0), ('{"type": "Shelf"}\n', 2)):
         (tmp_path / "e.jsonl").write_text(content)

@@ -149,6 +149,8 @@ UNIT_WORDS: Mapping[str, str] = {
     **dict.fromkeys(("event", "events", "row", "rows"), EVENTS),
 }
 """Every word for a unit that the languages accept, and the unit it names."""
+CALENDAR_WORDS = ("month", "months", "quarter", "quarters", "year", "years")
+"""Words for units without a fixed length."""
 
 
 @dataclass(frozen=True, slots=True)

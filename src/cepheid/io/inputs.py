@@ -220,11 +220,12 @@ class Input(TextOptions):
             name, _, value = option.partition("=")
             field = _OPTIONS.get(name.replace("_", "-").lower())
             if field is None:
+                plain = name.replace("-", "_").lower()
+                near = "sep" if plain.startswith("sep") else next((o for o, f in _OPTIONS.items() if f == plain), name)
                 raise InputProblem(
                     f"`{shown(name)}` is not an option of an input",
                     expected=f"one of {listing(_OPTIONS)}: logins.csv,type=Login,time=ts,unit=s",
-                    hint=did_you_mean("sep" if name.lower().startswith("sep") else name, _OPTIONS)
-                    or "the columns of events are named in the query",
+                    hint=did_you_mean(near, _OPTIONS) or "the columns of events are named in the query",
                 )
             if not value or field in values:
                 what = "has no value" if not value else "is given twice"

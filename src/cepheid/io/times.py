@@ -12,7 +12,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
-from cepheid.events import COLUMN_UNITS, MICROSECONDS, UNIT_WORDS, epoch_unit, moment_of, timestamp
+from cepheid.events import CALENDAR_WORDS, COLUMN_UNITS, MICROSECONDS, UNIT_WORDS, epoch_unit, moment_of, timestamp
 from cepheid.io.nested import value_of
 from cepheid.io.rejects import Malformed, shown_value
 
@@ -47,7 +47,9 @@ def unit_of(word: str) -> str:
         raise InputProblem(
             f"`{shown(word)}` is not a unit of time",
             expected=f"one of {listing(COLUMN_UNITS)}",
-            hint=did_you_mean(word, UNIT_WORDS),
+            hint=f"a {plain.removesuffix('s')} has no fixed length"
+            if plain in CALENDAR_WORDS
+            else did_you_mean(word, UNIT_WORDS),
         )
     return unit
 

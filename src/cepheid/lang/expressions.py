@@ -19,7 +19,7 @@ from lark.tree import Meta
 from lark.visitors import Transformer_NonRecursive
 
 from cepheid.errors import Span, SyntaxProblem, shown
-from cepheid.events import OWN_UNIT, UNIT_WORDS, Duration
+from cepheid.events import CALENDAR_WORDS, OWN_UNIT, UNIT_WORDS, Duration
 from cepheid.expr import (
     AGGREGATES,
     CASE,
@@ -52,7 +52,6 @@ from cepheid.functions import ALIASES, FUNCTIONS
 from cepheid.lang.indexes import member_name, position_of
 from cepheid.lang.indexes import span_of as span_of
 from cepheid.lang.literals import (
-    CALENDAR_WORDS,
     amount_of,
     cast_call,
     duration_literal,

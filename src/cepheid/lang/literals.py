@@ -12,13 +12,12 @@ from fractions import Fraction
 from lark import Token
 
 from cepheid.errors import NameProblem, Span, SyntaxProblem, did_you_mean, shown
-from cepheid.events import LONGEST, MICROSECONDS, UNIT_WORDS, timestamp
+from cepheid.events import CALENDAR_WORDS, LONGEST, MICROSECONDS, UNIT_WORDS, timestamp
 from cepheid.expr import CAST, CAST_DECIMAL, Arithmetic, Call, Const, Expr
 from cepheid.lang.text import unquote
 from cepheid.types import DATE, DURATION, LONG_DIGITS, TIMESTAMP
 
 _MAX_INTEGER = 10**38 - 1
-CALENDAR_WORDS = ("month", "months", "quarter", "quarters", "year", "years")
 _CASTS: Mapping[str, str] = {
     **dict.fromkeys(("int", "integer", "bigint", "long", "smallint", "tinyint", "short"), "integer"),
     **dict.fromkeys(("double", "float", "real", "number", "numeric"), "double"),

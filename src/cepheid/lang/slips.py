@@ -100,6 +100,15 @@ _SLIPS = (
     ),
     _slip(rf"{_IN_PATTERN}\0\[\s*([^\[\]\n=>]*[^\[\]\s])\s*\]", r"write the type in backticks: `\1`"),
     _slip(
+        rf"{_IN_PATTERN}([A-Za-z]\w*)\s*\0:\s*([A-Za-z]\w*)\s*[,)]",
+        r"the type comes first, then the variable: \2 \1; a type with other characters is in backticks: `\1:\2`",
+    ),
+    _slip(
+        rf"{_IN_PATTERN}\0AND\s*\(\s*([A-Za-z]\w*\s+\w+)\s*,\s*([A-Za-z]\w*\s+\w+)\s*\)",
+        r"write events in any order in ZStream: PATTERN \1 & \2",
+    ),
+    _slip(rf"{_IN_PATTERN}\0AND\s*\(", "write events in any order in ZStream: PATTERN A a & B b"),
+    _slip(
         rf"{_IN_PATTERN}([A-Za-z]\w*)\0([./:#@][^\s+*,(){{}};]+)(?=\s*[\w+*,(){{}};])",
         r"write a type with other characters in backticks: `\1\2`",
     ),

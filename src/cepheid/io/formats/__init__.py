@@ -85,6 +85,8 @@ def _meant(file: Path, column: str, names: Sequence[str]) -> str | None:
         )
         if odd is not None:
             option = f"delimiter={odd[1] or odd[2]}"
+            if option == "delimiter=,":
+                return "a comma separates its cells: leave the delimiter out, or write comma for it"
             return f"name the delimiter: --input {shown(str(file), 200)},{option}, or delimiter='{odd[1] or odd[2]}'"
     return None
 
