@@ -30,7 +30,7 @@ CASES = {
     ),
     "any match": ("PATTERN SEQ(A a, B+ b[], C c) WHERE skip_till_any_match(a, b[], c) " + _RUN.format(""), 2_500, 985),
     "tree": ("PATTERN A; B & C WHERE A.k = B.k AND B.v > A.v WITHIN 100 units RETURN A, B, C", 2_560, 1_000),
-    "EQL": ("SELECT A.v, B.v FROM A ; B WHERE FILTER(A.k = B.k), (A, B) OCCURS WITHIN 100 units", 3_620, 1_640),
+    "EQL": ("SELECT A.v, B.v FROM A ; B WHERE FILTER(A.k = B.k), (A, B) OCCURS WITHIN 100 units", 3_640, 1_640),
 }
 
 
