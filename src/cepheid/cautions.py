@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from cepheid import expr as ex
+from cepheid.dialect import SUCCESSORS
 from cepheid.errors import did_you_mean, listing
 from cepheid.events import OWN_UNIT, Clock, Schema
 from cepheid.expr import Aggregate, At, Attr, Compare, Const
@@ -103,25 +105,32 @@ def _histories(query: Query) -> list[str]:
     if not query.non_overlapping or partition_attributes(query):
         return []
     return [
-        f"OUTPUT NON-OVERLAPPING has no partition, so matches of any `{test.left.name}` overlap: "
-        f"`{ex.to_text(test)}` is a mere condition; write [{ex.name_text(test.left.name)}]"
-        for test in query.where
-        if isinstance(test, Compare) and test.op == "=" and isinstance(test.left, Attr) and isinstance(test.right, Attr)
-        if (test.left.var, test.left.name) == (test.right.var, test.right.name) and test.left.at is not test.right.at
+        f"OUTPUT NON-OVERLAPPING has no partition, so matches of any `{left.name}` overlap: "
+        f"`{text}` is a mere condition; write [{ex.name_text(left.name)}]"
+        for text, left, right in _joins(query)
+        if left.var == right.var and left.at is not right.at
     ][:1]
 
 
 def _tests_of_next(query: Query) -> list[str]:
     """EQL's tests of the next event, where the usual join of SQL is meant."""
-    if query.dialect.name != "eql" or any(isinstance(node, ex.Filter) for node in ex.walk(*query.where)):
+    if query.dialect.selection != SUCCESSORS or any(isinstance(node, ex.Filter) for node in ex.walk(*query.where)):
         return []
     return [
-        f"`{ex.to_text(test)}` tests the very next event, and an event that fails it ends the match; write "
-        f"FILTER({ex.to_text(test)}) to pass over other events"
-        for test in query.where
-        if isinstance(test, Compare) and test.op == "=" and isinstance(test.left, Attr) and isinstance(test.right, Attr)
-        if test.left.var != test.right.var and test.left.name == test.right.name
+        f"`{text}` tests the very next event, and an event that fails it ends the match; write "
+        f"FILTER({text}) to pass over other events"
+        for text, left, right in _joins(query)
+        if left.var != right.var
     ][:1]
+
+
+def _joins(query: Query) -> Iterator[tuple[str, Attr, Attr]]:
+    """The conditions that an attribute of two events is equal, as texts, with both sides."""
+    for test in query.where:
+        if isinstance(test, Compare) and test.op == "=":
+            left, right = test.left, test.right
+            if isinstance(left, Attr) and isinstance(right, Attr) and left.name == right.name:
+                yield ex.to_text(test), left, right
 
 
 _PARTS_OF_DAYS = ("year", "quarter", "month", "day", "dayofweek", "dayofyear", "hour", "date")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from dataclasses import MISSING, fields
 from importlib.resources import files
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from golden_cases import all_cases
 from strategies import QUERIES
 
+import cepheid
 from cepheid import lang
 from cepheid.dialect import Closure, Dialect, Windows
 from cepheid.events import NO_CLOCK
@@ -116,3 +118,15 @@ def test_dialects_differ_by_name_alone() -> None:
     assert len(set(DIALECTS)) == len(DIALECTS)
     assert repr(DIALECTS[0]) == "Dialect('sase')"
     assert DIALECTS[0] != "sase"
+
+
+def test_no_other_code_asks_for_a_language() -> None:
+    """Only `lang` and `semantics` may: the rest reads traits."""
+    package = Path(cepheid.__file__).parent
+    asking = re.compile(r"dialect\.name\s*(?:==|!=|in\b|not in\b)")
+    found = [
+        str(file.relative_to(package))
+        for file in package.rglob("*.py")
+        if file.relative_to(package).parts[0] not in ("lang", "semantics") and asking.search(file.read_text("utf-8"))
+    ]
+    assert found == []
