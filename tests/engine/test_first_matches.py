@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 import cepheid
-from cepheid.engine import first_matches
 
 EVENTS = 20_000
 
@@ -24,7 +23,7 @@ def test_certain_matches_are_not_compared_again(monkeypatch: pytest.MonkeyPatch)
         compared += len(candidates)
         return nsmallest(limit, candidates)
 
-    monkeypatch.setattr(first_matches.heapq, "nsmallest", counting)
+    monkeypatch.setattr(heapq, "nsmallest", counting)
     events = pa.table({"type": ["A", "B"] * (EVENTS // 2), "ts": range(EVENTS)})
     query = f"PATTERN SEQ(A a, B b) WITHIN 1 units LIMIT {EVENTS}"
     found = cepheid.match(query, events, time_unit="s", output="positions")

@@ -410,6 +410,7 @@ def test_errors_say_what_to_do(spark: SparkSession) -> None:
         cepheid.match(KEYED[0], events, output="positions")
     with pytest.raises(InputProblem, match="`partitions` is 0"):
         cepheid.match(KEYED[0], events, partitions=0)
+    odd: Any
     for odd in ("4", 2.5, True):
         with pytest.raises(InputProblem, match="`partitions` is") as raised:
             cepheid.match(KEYED[0], events, partitions=odd)
