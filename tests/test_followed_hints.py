@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 import pandas as pd
 import pyarrow as pa
@@ -106,8 +106,6 @@ SUMMER = datetime(2024, 7, 1, 12, tzinfo=UTC)
     ],
 )
 def test_zones(name: str, zone: str, hours: float) -> None:
-    if name in available_timezones():
-        pytest.skip("this name is in the database of the machine")
     error = refused(lambda: cepheid.Input("a.csv", zone=name))
     assert f"`{zone}`" in (error.hint or "") or f" {zone} " in (error.hint or "")
     offset = SUMMER.astimezone(ZoneInfo(str(cepheid.Input("a.csv", zone=zone).zone))).utcoffset()

@@ -342,15 +342,11 @@ def _skipped(column: str, strings: pa.ChunkedArray) -> InputProblem | None:
 
 
 def _misformatted(column: str, strings: pa.ChunkedArray, format: str) -> InputProblem:
-    texts = [text for text in strings.to_pylist() if text is not None]
-    at, wrong = next(
-        (i, s)
-        for i, s in enumerate(strings.to_pylist())
-        if s is not None and usual_time(s, format, None) is None and timestamp(s) is None
-    )
+    texts = [(row, text) for row, text in enumerate(strings.to_pylist()) if text is not None]
+    at, wrong = next((i, s) for i, s in texts if usual_time(s, format, None) is None and timestamp(s) is None)
     return InputProblem(
         f"the time `{shown(wrong)}` in row {at} of `{shown(column)}` does not have the format {shown(format)}",
-        hint=time_hint((f"`{text}`" for text in texts), format),
+        hint=time_hint((f"`{text}`" for _, text in texts), format),
     )
 
 
